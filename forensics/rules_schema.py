@@ -33,7 +33,11 @@ class _Strict(Struct, frozen=True, forbid_unknown_fields=True):
     """Base of everything that is read from YAML."""
 
 
-class LineLeaf(_Strict, frozen=True, tag="line"):
+class _Node(_Strict, frozen=True, tag_field="is"):
+    """Base of what may stand in a `match` tree; the tag tells them apart in a cache file."""
+
+
+class LineLeaf(_Node, frozen=True, tag="line"):
     """A line whose message (the text after the engine's prefix) holds `pattern`.
 
     Args:
@@ -52,7 +56,7 @@ class LineLeaf(_Strict, frozen=True, tag="line"):
     min_count: int = 1
 
 
-class ExceptionLeaf(_Strict, frozen=True, tag="exception"):
+class ExceptionLeaf(_Node, frozen=True, tag="exception"):
     """An exception with all the given properties.
 
     Args:
@@ -71,7 +75,7 @@ class ExceptionLeaf(_Strict, frozen=True, tag="exception"):
     chained: bool = True
 
 
-class ArgumentLeaf(_Strict, frozen=True, tag="argument"):
+class ArgumentLeaf(_Node, frozen=True, tag="argument"):
     """A server argument, by name with underscores; dots reach into JSON values."""
 
     name: str
@@ -79,7 +83,7 @@ class ArgumentLeaf(_Strict, frozen=True, tag="argument"):
     value: Any = None
 
 
-class EnvironmentLeaf(_Strict, frozen=True, tag="environment"):
+class EnvironmentLeaf(_Node, frozen=True, tag="environment"):
     """An environment variable of the container."""
 
     name: str
@@ -87,7 +91,7 @@ class EnvironmentLeaf(_Strict, frozen=True, tag="environment"):
     value: Any = None
 
 
-class ImageLeaf(_Strict, frozen=True, tag="image"):
+class ImageLeaf(_Node, frozen=True, tag="image"):
     """The image it runs: `name` and `tag` are globs, `digest` exact, `moving` a moving tag."""
 
     name: str | None = None
@@ -96,13 +100,13 @@ class ImageLeaf(_Strict, frozen=True, tag="image"):
     moving: bool | None = None
 
 
-class VersionLeaf(_Strict, frozen=True, tag="version"):
+class VersionLeaf(_Node, frozen=True, tag="version"):
     """Versions by component (`vllm`, `torch`, `flashinfer`, `cuda` …), as PEP 440 ranges."""
 
     ranges: dict[str, str]
 
 
-class HardwareLeaf(_Strict, frozen=True, tag="hardware"):
+class HardwareLeaf(_Node, frozen=True, tag="hardware"):
     """The machine: `gpu` is text in its name; `compute_capability` a value or a range."""
 
     gpu: str | None = None
@@ -110,14 +114,14 @@ class HardwareLeaf(_Strict, frozen=True, tag="hardware"):
     arch: str | None = None
 
 
-class ModelLeaf(_Strict, frozen=True, tag="model"):
+class ModelLeaf(_Node, frozen=True, tag="model"):
     """The model: globs, without regard to case, over its name and architectures."""
 
     name: str | None = None
     architecture: str | None = None
 
 
-class ExitLeaf(_Strict, frozen=True, tag="exit"):
+class ExitLeaf(_Node, frozen=True, tag="exit"):
     """How it ended: exit codes, the engine's OOM flag, the way the log ends."""
 
     code: tuple[int, ...] = ()
@@ -125,7 +129,7 @@ class ExitLeaf(_Strict, frozen=True, tag="exit"):
     ending: tuple[Literal["orderly", "failure", "cut", "running"], ...] = ()
 
 
-class MilestoneLeaf(_Strict, frozen=True, tag="milestone"):
+class MilestoneLeaf(_Node, frozen=True, tag="milestone"):
     """How far the start came."""
 
     reached: str | None = None
@@ -133,7 +137,7 @@ class MilestoneLeaf(_Strict, frozen=True, tag="milestone"):
     last: tuple[str, ...] = ()
 
 
-class MetricLeaf(_Strict, frozen=True, tag="metric"):
+class MetricLeaf(_Node, frozen=True, tag="metric"):
     """The median of a printed number over at least `min_windows` windows."""
 
     name: str
@@ -142,38 +146,38 @@ class MetricLeaf(_Strict, frozen=True, tag="metric"):
     min_windows: int = 1
 
 
-class LaunchLeaf(_Strict, frozen=True, tag="launch"):
+class LaunchLeaf(_Node, frozen=True, tag="launch"):
     """How the container was started: `auto_remove` is `--rm`; `word` a word of the command."""
 
     auto_remove: bool | None = None
     word: str | None = None
 
 
-class RuleLeaf(_Strict, frozen=True, tag="rule"):
+class RuleLeaf(_Node, frozen=True, tag="rule"):
     """Another rule holds."""
 
     id: str
 
 
-class All(_Strict, frozen=True, tag="all"):
+class All(_Node, frozen=True, tag="all"):
     """Every condition holds."""
 
     items: tuple[Condition, ...]
 
 
-class AnyOf(_Strict, frozen=True, tag="any"):
+class AnyOf(_Node, frozen=True, tag="any"):
     """At least one condition holds."""
 
     items: tuple[Condition, ...]
 
 
-class NoneOf(_Strict, frozen=True, tag="none"):
+class NoneOf(_Node, frozen=True, tag="none"):
     """No condition holds."""
 
     items: tuple[Condition, ...]
 
 
-class Sequence(_Strict, frozen=True, tag="sequence"):
+class Sequence(_Node, frozen=True, tag="sequence"):
     """Every condition holds, each on a later line than the one before."""
 
     items: tuple[Condition, ...]

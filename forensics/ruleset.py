@@ -311,7 +311,7 @@ def json_schema() -> dict[str, Any]:
         found["properties"] = {
             k: {"anyOf": [v["items"], v]} if k in _LISTS and "items" in v else v
             for k, v in found["properties"].items()
-            if k != "type" or kind is ExceptionLeaf
+            if k != "is"
         }
         found["required"] = [k for k in found.get("required", []) if k in found["properties"]]
         leaves[key] = {"anyOf": [{"type": "string"}, found]} if key in _SHORT else found
