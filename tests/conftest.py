@@ -1,0 +1,32 @@
+"""What holds for every test: in CI, a skipped test is a failed one."""
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn the report of a skip into one of a failure; an expected failure is no skip."""
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid}: no test may be skipped in CI ({reason})"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Judge one phase (set-up, call, tear-down) of one test."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Judge the loading of one file: it, too, can skip all of its tests."""
+    report = yield
+    _refuse_skip(report)
+    return report
