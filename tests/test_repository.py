@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,12 +90,8 @@ def test_smaller_locks_agree_with_the_development_lock(lock: str) -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from an sdist built from the tree, as a release is."""
     out = tmp_path_factory.mktemp("build")
-    hatchling = (sys.executable, "-m", "hatchling", "build")
-    succeed(*hatchling, "--target", "sdist", "--directory", out)
-    (sdist,) = out.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(out, filter="data")
-    succeed(*hatchling, "--target", "wheel", "--directory", out, cwd=out / sdist.name[:-7])
+    build = (uv.find_uv_bin(), "build", "--python", sys.executable, "--no-build-isolation")
+    succeed(*build, "--out-dir", out)
     (built,) = out.glob("*.whl")
     return built
 
