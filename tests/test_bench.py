@@ -17,7 +17,7 @@ from bench.generate import Kind, Made, chunks, generate, size_of
 from bench.literals import longest_literal
 from bench.shapes import clock
 
-HEALTHY_MB = "501dfa06b473a5eda88375bfef221962c5071c2ab02ccb12ca8f305cbe2c0baa"
+HEALTHY_MB = "b1fc0fb0c55acfa62908f001b46de36d6a2b209513dcd47bcd7a4894f66dd32e"
 
 PROCESS = r"\((?P<process>[A-Za-z_]+(?:-\d+)?) pid=\d+\) "
 LOGGED = re.compile(
