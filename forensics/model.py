@@ -122,6 +122,8 @@ class ExceptionEvent(Struct, frozen=True):
         count: How often the same exception was printed in all.
         last_line: Line of the last repetition.
         clock: Time as printed on the exception line, if any.
+        end_line: Last line of its message.
+        in_group: Whether it stands inside an exception group.
     """
 
     type: str
@@ -144,6 +146,7 @@ class ExceptionEvent(Struct, frozen=True):
     last_line: int = 0
     clock: str | None = None
     end_line: int = 0
+    in_group: bool = False
 
 
 class Hit(Struct, frozen=True):

@@ -1,0 +1,264 @@
+"""The composition of the stages: a source and rules in, a diagnosis out."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from forensics import __version__, cache, redaction, ruleset
+from forensics.conditions import prefilterable
+from forensics.envelopes import Block, clean, detect
+from forensics.errors import SourceError
+from forensics.evidence import Builder, Wanted, index_of, wanted
+from forensics.hyperscan_finder import HyperscanFinder, finder
+from forensics.inspection import read as read_inspection
+from forensics.model import (
+    DIAGNOSIS_SCHEMA,
+    Context,
+    Diagnosis,
+    Evidence,
+    RuleStamp,
+    Source,
+    Tool,
+)
+from forensics.patterns import PlainFinder
+from forensics.rootcause import judge
+from forensics.rules_schema import ExceptionLeaf, LineLeaf
+from forensics.sources import open_source
+from forensics.triage import Triage, decide
+
+#: Blocks in work at once; each holds a few megabytes.
+_AHEAD = 3
+_SMALL = 4 * 1024 * 1024
+
+
+class _Reader(Protocol):
+    @property
+    def head(self) -> bytes: ...
+    @property
+    def source(self) -> Source: ...
+    @property
+    def consumed(self) -> int: ...
+    def runs(self) -> Iterator[bytes]: ...
+
+
+class Engine(Struct, frozen=True):
+    """Rules made ready for use: build one, diagnose many.
+
+    Attributes:
+        rules: The rule set.
+        wants: All patterns.
+        finder: Looks for them.
+    """
+
+    rules: ruleset.RuleSet
+    wants: Wanted
+    finder: HyperscanFinder | PlainFinder
+
+
+def prepare(rules: ruleset.RuleSet | None = None, *, plain: bool = False) -> Engine:
+    """Make rules ready for use.
+
+    Args:
+        rules: The rule set; the shipped one if None.
+        plain: Use the reference path (every line, every pattern) instead of Hyperscan.
+    """
+    rules = rules if rules is not None else load_rules()
+    wants = wanted(patterns_of(rules))
+    return Engine(rules, wants, PlainFinder(wants.finds) if plain else finder(wants.finds))
+
+
+def patterns_of(rules: ruleset.RuleSet) -> Iterable[str]:
+    """Yield the patterns of rules that lines of a log can match."""
+    for rule in rules.rules:
+        for leaf in ruleset.conditions_of(rule):
+            if isinstance(leaf, LineLeaf):
+                yield leaf.pattern
+            elif isinstance(leaf, ExceptionLeaf) and leaf.message and prefilterable(leaf.message):
+                yield leaf.message
+
+
+def load_rules(folders: Iterable[Path] = ()) -> ruleset.RuleSet:
+    """Load the shipped rules and further packs, from the cache where nothing changed.
+
+    Raises:
+        RuleError: A rule file breaks the schema.
+    """
+    packs = [ruleset.read_folder(f) for f in (ruleset.builtin_folder(), *folders)]
+    key = ruleset.digest_of([("version", __version__.encode()), *(f for pack in packs for f in pack)])
+    name = f"rules-{key[:32]}"
+    body = cache.read(name)
+    if body is not None:
+        try:
+            return msgspec.msgpack.decode(body, type=ruleset.RuleSet)
+        except msgspec.MsgspecError:
+            pass
+    rules, errors = ruleset.merge([ruleset.parse(pack) for pack in packs])
+    if errors:
+        raise errors[0]
+    cache.write(name, msgspec.msgpack.encode(rules))
+    return rules
+
+
+def diagnose(
+    source: str | Path,
+    *,
+    engine: Engine | None = None,
+    context: Context | None = None,
+) -> Diagnosis:
+    """Diagnose one log.
+
+    Args:
+        source: Path of a log (plain, gzip, zstd, xz or bz2), or `-` for standard input.
+        engine: Rules made ready; the shipped ones if None.
+        context: What is known beside the log. If None, an `inspect.json` beside the log is read.
+
+    Returns:
+        The verdict; nothing in it holds a known form of secret.
+
+    Raises:
+        SourceError: The source cannot be read or is no log.
+    """
+    return examine(str(source), engine or prepare(), context)[0]
+
+
+def examine(
+    source: str, engine: Engine, context: Context | None = None
+) -> tuple[Diagnosis, Triage, Evidence]:
+    """Diagnose one log and return the working with the result (for reports and `--explain`)."""
+    opened = open_source(source)
+    try:
+        known = context if context is not None else context_beside(source)
+        return examine_reader(opened, engine, known)
+    finally:
+        opened.file.close()
+
+
+def examine_bytes(
+    raw: bytes, engine: Engine, context: Context, name: str = "text"
+) -> tuple[Diagnosis, Triage, Evidence]:
+    """Diagnose bytes in memory (tests of rules)."""
+    return examine_reader(_Memory(raw, Source(kind="text", name=name)), engine, context)
+
+
+class _Memory(Struct):
+    head: bytes
+    source: Source
+
+    @property
+    def consumed(self) -> int:
+        return len(self.head)
+
+    def runs(self) -> Iterator[bytes]:
+        yield self.head
+
+
+def examine_reader(
+    reader: _Reader, engine: Engine, context: Context
+) -> tuple[Diagnosis, Triage, Evidence]:
+    """Run all stages over a source that is open."""
+    envelope = detect(reader.head[:65_536])
+    builder = Builder(engine.wants, envelope)
+    for block, candidates in _scanned(reader, engine.finder):
+        builder.feed(block, candidates)
+    evidence = builder.finish(msgspec.structs.replace(reader.source, bytes=reader.consumed), context)
+    judgement = judge(evidence)
+    triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
+    return _diagnosis(evidence, judgement.outcome, triage, engine.rules), triage, evidence
+
+
+Scanned = tuple[Block, list[tuple[int, int]]]
+
+
+def _scanned(reader: _Reader, find: HyperscanFinder | PlainFinder) -> Iterator[Scanned]:
+    """Yield clean blocks with their candidates, in order; large sources use threads."""
+    runs = reader.runs()
+    first = next(runs, b"")
+    second = next(runs, None)
+    line = 1
+    if second is None or not isinstance(find, HyperscanFinder):
+        for run in _chain(first, second, runs):
+            block = clean(run, line)
+            line += block.lines
+            yield block, find.candidates(block.text)
+        return
+    workers = max(2, min(4, os.cpu_count() or 2))
+    finders: deque[HyperscanFinder] = deque(find.clone() for _ in range(workers))
+
+    def work(block: Block) -> Scanned:
+        mine = finders.popleft()
+        try:
+            return block, mine.candidates(block.text)
+        finally:
+            finders.append(mine)
+
+    with ThreadPoolExecutor(workers) as pool:
+        queue: deque[Future[Scanned]] = deque()
+        for run in _chain(first, second, runs):
+            block = clean(run, line)
+            line += block.lines
+            queue.append(pool.submit(work, block))
+            if len(queue) > workers + _AHEAD:
+                yield queue.popleft().result()
+        while queue:
+            yield queue.popleft().result()
+
+
+def _chain(first: bytes, second: bytes | None, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    if second is not None:
+        yield second
+    yield from rest
+
+
+def context_beside(source: str) -> Context:
+    """Return what an `inspect.json` in the log's folder says, nothing if there is none."""
+    path = Path(source).parent / "inspect.json"
+    if source == "-" or not path.is_file():
+        return Context()
+    try:
+        return read_inspection(path.read_bytes(), str(path))
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read", error.strerror or str(error)) from None
+
+
+def _diagnosis(
+    evidence: Evidence, outcome: Any, triage: Triage, rules: ruleset.RuleSet  # noqa: ANN401
+) -> Diagnosis:
+    milestones = list(evidence.milestones)
+    found = Diagnosis(
+        schema=DIAGNOSIS_SCHEMA,
+        tool=Tool(__version__, RuleStamp(len(rules.rules), rules.digest)),
+        source=evidence.source,
+        run=evidence.run,
+        verdict=triage.verdict,
+        outcome=outcome,
+        timeline=milestones,
+        last_milestone=milestones[-1].milestone if milestones else None,
+        root_cause=triage.root_cause,
+        findings=list(triage.findings),
+        suggested_launch=None,
+        next_steps=list(triage.next_steps),
+        limits=[*evidence.limits, *triage.limits, *_limits(evidence)],
+    )
+    return msgspec.convert(redaction.value(msgspec.to_builtins(found)), Diagnosis)
+
+
+def _limits(evidence: Evidence) -> Iterator[str]:
+    """Yield what could not be known."""
+    if not evidence.head_complete:
+        yield "the log does not begin where the server began: what it said before is not known"
+    if evidence.ending == "cut":
+        yield (
+            "the log simply stops: the server was still running, was killed from outside, "
+            "or the log was cut"
+        )
+        if evidence.run.exit_code is None:
+            yield "the exit code is not known (see `docker inspect`, or give --exit-code)"

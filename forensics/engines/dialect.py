@@ -1,0 +1,87 @@
+"""What a dialect is: how the lines of one program look. Never what is wrong with them.
+
+A dialect turns text into a `Record` and lists the lines it knows as `Signal`s. The scanner looks
+for all signals of all dialects in the same pass as for the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct
+
+from forensics.model import Frame, Record
+
+SignalKind = Literal[
+    "milestone",  # a phase boundary of the start
+    "fact",  # something known of the run; groups carry it
+    "stop",  # somebody asked the program to end, or it says that it ends in order
+    "end",  # the last words of an orderly end
+    "death",  # a process reports that another one is gone
+    "fatal",  # a fatal line that is no Python exception
+    "crash",  # a header that says the program is failing; its cause stands elsewhere
+    "wrapper",  # text that points to an error printed elsewhere
+    "statistics",  # a line of numbers
+]
+
+
+class Signal(Struct, frozen=True):
+    """One kind of line.
+
+    Args:
+        kind: What it means for the analysis.
+        name: Its name (for milestones: the milestone).
+        pattern: Regular expression searched in the message; named groups are kept. `^` only at
+            the beginning, where it means the beginning of the message.
+        identity: Whether such a line says that the dialect's program printed the log.
+        after_failure: Whether the same line also appears in the wake of a crash.
+        find: A simpler pattern to look for first, for lines that are frequent in healthy logs.
+
+    Groups of statistics are read as numbers; a name that ends in `_pct` is a percentage (kept as
+    a fraction without the ending), one that ends in `_list` a list (kept as `…_1`, `…_2`, …).
+    """
+
+    kind: SignalKind
+    name: str
+    pattern: str
+    identity: bool = False
+    after_failure: bool = False
+    find: str | None = None
+
+
+Metrics = dict[str, list[tuple[int, float]]]
+
+
+def _as_printed(metrics: Metrics, _: str | None) -> Metrics:
+    return metrics
+
+
+def _no_process(_: tuple[Frame, ...]) -> tuple[str | None, int]:
+    return None, 0
+
+
+class Dialect(Struct, frozen=True):
+    """How one program prints.
+
+    Args:
+        name: Engine name as in the JSON contract, or a family name for lines any program prints.
+        signals: The lines it knows.
+        parse: `(text, line, at)` to a record, or None where the text has no prefix of this kind.
+        milestones: Names in the order in which a start reaches them.
+        ready: The milestone from which on the server serves.
+        depth: Process name to how far inside the program it is (3 worker, 2 engine, 1 server).
+        process_of: Frames of a traceback without a prefix to process name and depth.
+        normalise: Metrics and version to metrics whose meaning is the same in all versions.
+        teardown: Function names in whose frames an exception is only a consequence of ending.
+    """
+
+    name: str
+    signals: tuple[Signal, ...]
+    parse: Callable[[str, int, str | None], Record | None]
+    milestones: tuple[str, ...] = ()
+    ready: str | None = None
+    depth: Callable[[str], int] = lambda _: 0
+    process_of: Callable[[tuple[Frame, ...]], tuple[str | None, int]] = _no_process
+    teardown: tuple[str, ...] = ()
+    normalise: Callable[[Metrics, str | None], Metrics] = _as_printed

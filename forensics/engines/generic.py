@@ -1,0 +1,64 @@
+"""Lines that any program in a container may print: argument parsers, crashes, runtimes, kernels.
+
+These signals carry no engine's name. They make sure that a root line is found although no
+dialect knows the program.
+"""
+
+from __future__ import annotations
+
+import re
+
+from forensics.engines.dialect import Dialect, Signal
+from forensics.model import Record
+
+_UVICORN = re.compile(r"(?P<level>INFO|WARNING|ERROR|CRITICAL|DEBUG): {2,5}")
+_ACCESS = re.compile(r'\S{1,80} - "[A-Z]{3,9} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
+_RANK = re.compile(r"\[(?:default|rank)?\d+\]: ?")
+_PYTHON = re.compile(
+    r"(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)? )?[-\[ ]{0,3}"
+    r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)\b[\]: -]{1,4}"
+)
+
+
+def parse(text: str, line: int, at: str | None) -> Record:
+    """Make a record of a line that no engine's dialect claims.
+
+    Args:
+        text: The line without terminal codes.
+        line: Its physical number.
+        at: Its time from the envelope.
+    """
+    rank = _RANK.match(text)
+    message = text[rank.end() :] if rank else text
+    uvicorn = _UVICORN.match(message)
+    if uvicorn:
+        message = message[uvicorn.end() :]
+        kind = "access" if _ACCESS.match(message) else "log"
+        return Record(line, text, message, level=uvicorn["level"], kind=kind, at=at)  # type: ignore[arg-type]
+    if _ACCESS.match(message):
+        return Record(line, text, message, kind="access", at=at)
+    level = _PYTHON.match(message)
+    return Record(line, text, message, level=level["level"] if level else None, at=at)
+
+
+SIGNALS: tuple[Signal, ...] = (
+    Signal("fatal", "arguments", r"^(?P<program>[\w. -]{1,60}): error: (?:(?:unrecognized|ambiguous) |argument |the following arguments |invalid )"),
+    Signal("fatal", "terminate", r"^terminate called (?:after throwing|without an active exception|recursively)"),
+    Signal("fatal", "python", r"^Fatal Python error: "),
+    Signal("fatal", "signal", r"(?:^|: line \d+: +\d+ |\s)(?:Segmentation fault|Aborted|Illegal instruction|Bus error|Killed)(?: +\(core dumped\)|\s{2,}\S.{0,200}$)|^(?:Segmentation fault|Killed|Illegal instruction|Bus error)$|^!!!!!!! Segfault encountered !!!!!!!"),
+    Signal("fatal", "panic", r"^thread '[^']{0,80}' (?:\(\d+\) )?panicked at "),
+    Signal("fatal", "assertion", r"^\S{1,300}: \S{1,200}: Assertion `.{1,300}' failed\."),
+    Signal("fatal", "exec", r"^exec (?:/\S{1,300}|\S{1,100}): (?:exec format error|no such file or directory|permission denied)"),
+    Signal("fatal", "shell", r"^(?:/\S{1,100}|sh|bash|-?\S{1,40}sh): (?:line \d+: |\d+: )?\S{1,200}: (?:not found|command not found|No such file or directory|Permission denied)$"),
+    Signal("fatal", "runtime", r"^(?:docker: )?(?:Error response from daemon|Error: |Cannot connect to the Docker daemon)|^(?:docker|podman|nerdctl): "),
+    Signal("fatal", "oci", r"OCI runtime (?:create|exec) failed|nvidia-container-cli: "),
+    Signal("death", "kernel_oom", r"(?:Memory cgroup out of memory|Out of memory): Killed process (?P<code>\d+) \((?P<dead>[^)]{1,40})\)"),
+    Signal("death", "systemd", r"Main process exited, code=(?P<how>\w+), status=(?P<code>\S+)"),
+    Signal("fact", "gpu", r"(?:Found GPU\d+ |GPU \d+: |Detected GPU |device_name[=:] ?'?)(?P<gpu>(?:NVIDIA|AMD|Tesla|GeForce)[\w .-]{2,60}?)(?: which is of cuda capability (?P<capability>\d+\.\d+)|$|[,(';])"),
+    Signal("fact", "gpu", r"(?P<gpu>NVIDIA (?:GB10|GB200|GB300|B200|B300|H100|H200|A100|L40S?|L4|RTX [\w ]{2,30}?))\b"),
+    Signal("fact", "capability", r"(?:compute capability|cuda capability|Compute Capability)[ :=]{1,3}(?P<capability>\d{1,2}\.\d)\b"),
+    Signal("fact", "arch", r"(?P<arch>aarch64|x86_64)-linux-gnu"),
+    Signal("fact", "torch", r"(?:PyTorch|torch)(?: version|==)[ :=]{0,3}(?P<torch>\d+\.\d+\.\d+\S{0,30})"),
+)  # fmt: skip
+
+GENERIC = Dialect(name="generic", signals=SIGNALS, parse=parse)

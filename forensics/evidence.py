@@ -1,0 +1,591 @@
+"""Blocks and candidates to `Evidence`: the only place where a log's size matters.
+
+`Builder` takes blocks in order with the candidates that a finder named. It makes records only
+around what is interesting, keeps first and last occurrences, and counts the rest, so that memory
+does not grow with the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from forensics import facts, tracebacks
+from forensics.engines import DIALECTS, ENGINES, Dialect, Metrics, Signal
+from forensics.envelopes import Block, Envelope
+from forensics.model import (
+    Context,
+    Evidence,
+    ExceptionEvent,
+    Excerpt,
+    Hit,
+    Milestone,
+    Record,
+    SignalEvent,
+    Source,
+)
+from forensics.patterns import confirm
+from forensics.records import understand
+
+HEADER_PATTERN = r"Traceback \(most recent call last\):\s*$"
+KEEP_FIRST = 24
+KEEP_LAST = 4
+MAX_EXCEPTIONS = 256
+MAX_SIGNALS = 400
+MAX_EXCERPTS = 400
+MAX_LINE_BYTES = 262_144
+MAX_SERIES = 4096
+#: Lines of statistics that are all read; of more, ever fewer are (by their place in the log).
+_ALL_STATISTICS = 1024
+_WINDOW = 262_144
+_CONTEXT_LINES = 2
+_QUIET = {"DEBUG", "INFO"}
+_BLANK = b" \t\r\n\0"
+
+
+class Wanted(Struct, frozen=True):
+    """All patterns, each once, and what each is for.
+
+    Attributes:
+        patterns: In a fixed order; a finder names candidates by index.
+        finds: What the finder looks for in place of each (mostly the same).
+        signals: Pattern index to the signals that use it, with their dialects.
+        rules: Indices that rules use.
+        structure: Indices at which a traceback may begin.
+    """
+
+    patterns: tuple[str, ...]
+    finds: tuple[str, ...]
+    signals: dict[int, tuple[tuple[Dialect, Signal], ...]]
+    rules: frozenset[int]
+    structure: frozenset[int]
+
+
+def wanted(rule_patterns: Iterable[str]) -> Wanted:
+    """Number the patterns of dialects, tracebacks and rules."""
+    index: dict[str, int] = {}
+    finds: dict[int, str] = {}
+    signals: dict[int, list[tuple[Dialect, Signal]]] = {}
+    structure = [index.setdefault(p, len(index)) for p in (HEADER_PATTERN, tracebacks.BARE)]
+    for dialect in DIALECTS:
+        for signal in dialect.signals:
+            number = index.setdefault(signal.pattern, len(index))
+            signals.setdefault(number, []).append((dialect, signal))
+            if signal.find:
+                finds[number] = signal.find
+    rules = frozenset(index.setdefault(p, len(index)) for p in dict.fromkeys(rule_patterns))
+    return Wanted(
+        patterns=tuple(index),
+        finds=tuple(finds.get(i, p) if i not in rules else p for i, p in enumerate(index)),
+        signals={k: tuple(v) for k, v in signals.items()},
+        rules=rules,
+        structure=frozenset(structure),
+    )
+
+
+class _Kept(Struct):
+    """First and last hits of one pattern."""
+
+    first: list[Hit]
+    last: list[Hit]
+    count: int = 0
+
+    def add(self, hit: Hit) -> None:
+        self.count += 1
+        if len(self.first) < KEEP_FIRST:
+            self.first.append(hit)
+        else:
+            self.last.append(hit)
+            if len(self.last) > KEEP_LAST:
+                self.last.pop(0)
+
+
+class _Series(Struct):
+    """Numbers of one name, thinned evenly so that they stay few."""
+
+    values: list[tuple[int, float]]
+    stride: int = 1
+    seen: int = 0
+
+    def add(self, line: int, value: float) -> None:
+        if self.seen % self.stride == 0:
+            self.values.append((line, value))
+            if len(self.values) > MAX_SERIES:
+                self.values = self.values[::2]
+                self.stride *= 2
+        self.seen += 1
+
+
+class Builder:
+    """Blocks in, evidence out; see the module's text.
+
+    Args:
+        wants: All patterns.
+        envelope: What wraps each line.
+    """
+
+    def __init__(self, wants: Wanted, envelope: Envelope) -> None:
+        self._wants = wants
+        self._envelope = envelope
+        self._hits: dict[int, dict[str, _Kept]] = {}
+        self._signals: list[SignalEvent] = []
+        self._numbers: dict[str, _Series] = {}
+        self._statistics = frozenset(
+            index
+            for index, uses in wants.signals.items()
+            if index not in wants.rules and all(s.kind == "statistics" for _, s in uses)
+        )
+        self._statistics_read = 0
+        self._stride = 1
+        self._offsets: dict[int, int] = {}
+        self._identity: dict[str, int] = {}
+        self._seen_signals: dict[tuple[str, str], int] = {}
+        self._assembler = tracebacks.Assembler()
+        self._exceptions: list[ExceptionEvent] = []
+        self._folded: dict[tuple[str, str, str | None], int] = {}
+        self._by_number: dict[int, int] = {}
+        self._excerpts: dict[int, Excerpt] = {}
+        self._limits: dict[str, int] = {}
+        self._tail = b""
+        self._tail_line = 1
+        self._walking = False
+        self._first_clock: Record | None = None
+        self._last: Record | None = None
+        self._lines = 0
+        self._unfinished = False
+        self._dropped = 0
+
+    # --- feeding -------------------------------------------------------------------------------
+
+    def feed(self, block: Block, candidates: list[tuple[int, int]]) -> None:
+        """Take the next block.
+
+        Args:
+            block: Clean text of whole lines.
+            candidates: (offset, pattern index) by offset, as a finder gives them.
+        """
+        text = block.text
+        cursor = _Cursor(block)
+        self._offsets.clear()
+        walked = self._walk(cursor, 0) if self._walking else 0
+        if self._first_clock is None:
+            self._find_clock(block)
+        start, end = 0, -1
+        found: set[int] = set()
+        for offset, index in candidates:
+            if offset > end:
+                if found:
+                    walked = self._line(cursor, start, end, found, walked)
+                start = text.rfind(b"\n", 0, offset) + 1
+                end = text.find(b"\n", offset)
+                end = len(text) if end < 0 else end
+                found = set()
+            found.add(index)
+        if found:
+            self._line(cursor, start, end, found, walked)
+        self._remember_end(block)
+
+    def _line(self, cursor: _Cursor, start: int, end: int, found: set[int], walked: int) -> int:
+        """Handle one line with its candidates; return up to where tracebacks were read."""
+        if found <= self._statistics:
+            if (start >> 6) % self._stride:
+                return walked
+            self._statistics_read += 1
+            if self._statistics_read >= _ALL_STATISTICS * self._stride:
+                self._stride *= 2
+        block = cursor.block
+        number = cursor.line(start)
+        record = understand(block.text[start : min(end, start + MAX_LINE_BYTES)], number, self._envelope)
+        begins = False
+        for index in sorted(found):
+            pattern = self._wants.patterns[index]
+            try:
+                groups = confirm(pattern, record.message)
+            except TimeoutError:
+                self._limit("a pattern took too long on a line and was given up there")
+                continue
+            if groups is None:
+                continue
+            begins |= index in self._wants.structure
+            if index in self._wants.rules:
+                group = record.kind if record.kind in {"access", "request", "dump"} else "message"
+                kept = self._hits.setdefault(index, {}).setdefault(group, _Kept([], []))
+                kept.add(Hit(record, groups))
+                if kept.count <= _CONTEXT_LINES:
+                    self._excerpt(block.text, start, end, number)
+            for dialect, signal in self._wants.signals.get(index, ()):
+                self._signal(dialect, signal, record, groups)
+                if signal.kind in {"fatal", "death", "crash"}:
+                    self._excerpt(block.text, start, end, number)
+        if begins and start >= walked and record.kind not in {"access", "request", "dump"}:
+            return self._walk(cursor, start)
+        return walked
+
+    def _signal(
+        self, dialect: Dialect, signal: Signal, record: Record, groups: dict[str, str]
+    ) -> None:
+        if record.kind in {"access", "request"} or (record.kind == "dump" and signal.kind != "fact"):
+            return
+        if signal.identity:
+            self._identity[dialect.name] = self._identity.get(dialect.name, 0) + 1
+        if signal.kind == "statistics":
+            for name, number in _numbers(groups):
+                self._numbers.setdefault(name, _Series([])).add(record.line, number)
+        key = (signal.kind, signal.name)
+        seen = self._seen_signals[key] = self._seen_signals.get(key, 0) + 1
+        once = signal.kind in {"milestone", "statistics"}
+        if seen <= (1 if once else KEEP_FIRST) and len(self._signals) < MAX_SIGNALS:
+            self._signals.append(SignalEvent(signal.kind, signal.name, record, groups))
+
+    # --- tracebacks ----------------------------------------------------------------------------
+
+    def _walk(self, cursor: _Cursor, start: int) -> int:
+        """Feed lines to the assembler from `start` on until no traceback is open."""
+        text = cursor.block.text
+        position = start
+        header = start
+        self._walking = True
+        while position < len(text):
+            end = text.find(b"\n", position)
+            end = len(text) if end < 0 else end
+            number = cursor.line(position)
+            record = understand(text[position : min(end, position + MAX_LINE_BYTES)], number, self._envelope)
+            self._offsets[number] = position
+            self._assembler.feed(record)
+            self._collect(self._assembler.take(), cursor, header)
+            position = end + 1
+            if not self._assembler.busy:
+                self._walking = False
+                break
+        return position
+
+    def _collect(self, raised: list[tracebacks.Raised], cursor: _Cursor | None, header: int) -> None:
+        for one in raised:
+            self._exception(one, cursor, header)
+
+    def _exception(self, one: tracebacks.Raised, cursor: _Cursor | None, header: int) -> None:
+        record = one.record
+        process, depth = self._whose(one)
+        first_line = one.message.split("\n", 1)[0]
+        key = (one.type, first_line[:300], process)
+        known = self._folded.get(key)
+        if known is not None:
+            old = self._exceptions[known]
+            self._exceptions[known] = replace(old, count=old.count + 1, last_line=record.line)
+            self._by_number[one.number] = known
+            return
+        if len(self._exceptions) >= MAX_EXCEPTIONS:
+            self._dropped += 1
+            return
+        line, text = tracebacks.telling(one)
+        earlier = self._first_seen(first_line, one, cursor, header)
+        event = ExceptionEvent(
+            type=one.type,
+            message=tracebacks.full_message(one),
+            line=record.line,
+            text=record.text,
+            telling_line=line,
+            telling_text=text,
+            header=one.header,
+            process=process,
+            depth=depth,
+            pid=record.pid,
+            level=record.level,
+            relation=one.relation,
+            cause=self._by_number.get(one.cause) if one.cause is not None else None,
+            frames=one.frames,
+            first_seen=earlier[0] if earlier else None,
+            first_seen_text=earlier[1] if earlier else None,
+            last_line=record.line,
+            end_line=one.extra[-1][0] if one.extra else record.line,
+            clock=record.clock,
+            in_group=one.in_group,
+        )
+        self._folded[key] = self._by_number[one.number] = len(self._exceptions)
+        self._exceptions.append(event)
+        if cursor is not None and len(self._exceptions) <= KEEP_FIRST:
+            self._excerpt_line(cursor, record.line)
+            self._excerpt_line(cursor, line)
+
+    def _whose(self, one: tracebacks.Raised) -> tuple[str | None, int]:
+        """Return the process of an exception and its depth: as printed, else by its frames."""
+        for engine in ENGINES:
+            if one.record.process:
+                return one.record.process, engine.depth(one.record.process)
+            process, depth = engine.process_of(one.frames)
+            if process:
+                return process, depth
+        return None, 0
+
+    def _first_seen(
+        self, message: str, one: tracebacks.Raised, cursor: _Cursor | None, header: int
+    ) -> tuple[int, str] | None:
+        """Find an earlier line that already printed the message (retries, warnings).
+
+        Only output of the same process shortly before the traceback counts, never requests.
+        """
+        if cursor is None or len(message) < 16 or len(self._exceptions) >= KEEP_FIRST:
+            return None
+        text = cursor.block.text
+        begin = max(0, header - _WINDOW)
+        needle = message[:200].encode()
+        place = text.find(needle, begin, header)
+        while place >= 0:
+            start = text.rfind(b"\n", 0, place) + 1
+            end = text.find(b"\n", place)
+            number = _line_of(cursor.block, start)
+            record = understand(text[start : min(end, start + MAX_LINE_BYTES)], number, self._envelope)
+            same = record.process in {None, one.record.process}
+            if same and record.kind in {"log", "raw"} and record.level not in _QUIET:
+                return number, record.text
+            place = text.find(needle, end, header)
+        return None
+
+    # --- lines around --------------------------------------------------------------------------
+
+    def _excerpt(self, text: bytes, start: int, end: int, number: int) -> None:
+        """Keep the neighbours of a line that may be quoted."""
+        if number in self._excerpts or len(self._excerpts) >= MAX_EXCERPTS:
+            return
+        before: list[tuple[int, str]] = []
+        edge = start - 1
+        for back in range(1, _CONTEXT_LINES + 1):
+            if edge < 0:
+                break
+            begin = text.rfind(b"\n", 0, edge) + 1
+            before.insert(0, (number - back, self._plain(text[begin:edge])))
+            edge = begin - 1
+        after: list[tuple[int, str]] = []
+        begin = end + 1
+        for ahead in range(1, _CONTEXT_LINES + 1):
+            if begin >= len(text):
+                break
+            edge = text.find(b"\n", begin)
+            edge = len(text) if edge < 0 else edge
+            after.append((number + ahead, self._plain(text[begin:edge])))
+            begin = edge + 1
+        self._excerpts[number] = Excerpt(tuple(before), tuple(after))
+
+    def _excerpt_line(self, cursor: _Cursor, number: int) -> None:
+        text = cursor.block.text
+        start = self._offsets.get(number)
+        if start is None:
+            return
+        end = text.find(b"\n", start)
+        self._excerpt(text, start, len(text) if end < 0 else end, number)
+
+    def _plain(self, raw: bytes) -> str:
+        return self._envelope.split(raw[:4096].decode("utf-8", "replace"))[1]
+
+    def _find_clock(self, block: Block) -> None:
+        """Take the first time in the log as the zero of the timeline."""
+        start = 0
+        for back in range(200):
+            end = block.text.find(b"\n", start)
+            if end < 0:
+                return
+            record = understand(block.text[start : min(end, start + 4096)], block.first_line + back, self._envelope)
+            if record.clock or record.at:
+                self._first_clock = record
+                return
+            start = end + 1
+
+    def _remember_end(self, block: Block) -> None:
+        self._lines += block.lines
+        self._unfinished = bool(block.text) and not block.text.endswith(b"\n")
+        edge = len(block.text)
+        while edge > 0:
+            start = block.text.rfind(b"\n", 0, edge - 1) + 1 if edge > 1 else 0
+            line = block.text[start:edge]
+            if line.strip(_BLANK):
+                number = _line_of(block, start)
+                self._last = understand(line.rstrip(b"\n")[:MAX_LINE_BYTES], number, self._envelope)
+                return
+            edge = start
+
+    def _limit(self, text: str) -> None:
+        self._limits[text] = self._limits.get(text, 0) + 1
+
+    # --- the result ----------------------------------------------------------------------------
+
+    def finish(self, source: Source, context: Context) -> Evidence:
+        """Return the evidence of all blocks fed.
+
+        Args:
+            source: Where they came from (its line count is filled in here).
+            context: What is known beside the log.
+        """
+        self._collect(self._assembler.finish(), None, 0)
+        signals = tuple(sorted(self._signals, key=lambda s: s.record.line))
+        engine = max(self._identity, key=lambda name: self._identity[name], default=None)
+        dialect = next((d for d in ENGINES if d.name == engine), None)
+        run = facts.run_of(signals, engine, context)
+        arguments = facts.arguments_of(signals, context)
+        milestones = self._milestones(signals, dialect)
+        ending = self._ending(signals, dialect, context)
+        head = self._head_complete(milestones, signals, dialect)
+        tail = ending in {"orderly", "running", "failure"}
+        if self._dropped:
+            self._limit(f"{self._dropped} more different exceptions were not read")
+        lines = self._lines + int(self._unfinished)
+        truncated = [*source.truncated]
+        if not head:
+            truncated.append("head")
+        if ending == "cut":
+            truncated.append("tail")
+        return Evidence(
+            source=replace(source, lines=lines, envelope=self._envelope.name, truncated=truncated),
+            run=run,
+            context=context,
+            hits={
+                index: sorted(
+                    (hit for kept in groups.values() for hit in (*kept.first, *kept.last)),
+                    key=lambda hit: hit.record.line,
+                )
+                for index, groups in self._hits.items()
+            },
+            counts={i: sum(k.count for k in groups.values()) for i, groups in self._hits.items()},
+            exceptions=tuple(self._exceptions),
+            signals=signals,
+            milestones=milestones,
+            metrics=self._metrics(dialect, run.engine_version),
+            arguments=arguments,
+            architecture=facts.architectures_of(signals),
+            versions=facts.versions_of(signals, engine, context),
+            ending=ending,
+            head_complete=head,
+            tail_complete=tail,
+            last=self._last,
+            excerpts=self._excerpts,
+            limits=tuple(text for text in self._limits),
+        )
+
+    def _metrics(self, dialect: Dialect | None, version: str | None) -> Metrics:
+        metrics = {name: series.values for name, series in self._numbers.items()}
+        return dialect.normalise(metrics, version) if dialect else metrics
+
+    def _milestones(
+        self, signals: tuple[SignalEvent, ...], dialect: Dialect | None
+    ) -> tuple[Milestone, ...]:
+        names = dialect.milestones if dialect else ()
+        return tuple(
+            Milestone(s.name, s.record.line, s.record.at, seconds_between(self._first_clock, s.record))
+            for s in signals
+            if s.kind == "milestone" and s.name in names
+        )
+
+    def _ending(
+        self, signals: tuple[SignalEvent, ...], dialect: Dialect | None, context: Context
+    ) -> Literal["orderly", "failure", "cut", "running"]:
+        """Judge by the log's own words how it ends."""
+        if any(s.kind == "end" for s in signals):
+            return "orderly"
+        if any(s.kind in {"fatal", "death"} for s in signals):
+            return "failure"
+        last = self._last.line if self._last else 0
+        # A program that dies of an exception prints little after it.
+        if any(e.level not in {"WARNING", "INFO", "DEBUG"} and last - e.end_line <= 40 for e in self._exceptions):
+            return "failure"
+        if any(s.kind == "crash" for s in signals):
+            return "failure"
+        del dialect
+        return "running" if context.running else "cut"
+
+    def _head_complete(
+        self,
+        milestones: tuple[Milestone, ...],
+        signals: tuple[SignalEvent, ...],
+        dialect: Dialect | None,
+    ) -> bool:
+        """Say whether the log begins where the program began."""
+        if dialect is None:
+            return True
+        early = set(dialect.milestones[:2])
+        if any(m.milestone in early for m in milestones):
+            return True
+        return any(s.kind == "fatal" for s in signals) and not milestones
+
+
+class _Cursor:
+    """Physical line numbers within one block, counted forwards only once."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self._offset = 0
+        self._newlines = 0
+
+    def line(self, offset: int) -> int:
+        """Return the physical number of the line that begins at `offset`."""
+        if offset < self._offset:
+            return _line_of(self.block, offset)
+        self._newlines += self.block.text.count(b"\n", self._offset, offset)
+        self._offset = offset
+        return self.block.line_at(self._newlines, offset)
+
+
+def _line_of(block: Block, offset: int) -> int:
+    return block.line_at(block.text.count(b"\n", 0, offset), offset)
+
+
+def _numbers(groups: dict[str, str]) -> Iterable[tuple[str, float]]:
+    """Yield the numbers of a line of statistics by name (see `Signal`)."""
+    for name, value in groups.items():
+        if name.endswith("_list"):
+            for i, part in enumerate(value.split(","), 1):
+                number = _number(part)
+                if number is not None:
+                    yield f"{name.removesuffix('_list')}_{i}", number
+            continue
+        number = _number(value)
+        if number is None:
+            continue
+        if name.endswith("_pct"):
+            yield name.removesuffix("_pct"), number / 100
+        else:
+            yield name, number
+
+
+def _number(value: str) -> float | None:
+    try:
+        number = float(value.replace(",", ""))
+    except ValueError:
+        return None
+    return number if number == number and abs(number) != float("inf") else None  # noqa: PLR0124
+
+
+_CLOCK = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
+_DAYS = (0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+def seconds_between(first: Record | None, then: Record) -> float | None:
+    """Return the seconds from one record to another, None where a time is missing.
+
+    Clocks without a year are taken as at most half a year apart, over New Year if need be.
+    """
+    if first is None:
+        return None
+    if first.at and then.at:
+        from datetime import datetime
+
+        span = datetime.fromisoformat(then.at) - datetime.fromisoformat(first.at)
+        return round(span.total_seconds(), 3)
+    begin, end = _CLOCK.match(first.clock or ""), _CLOCK.match(then.clock or "")
+    if begin is None or end is None:
+        return None
+    a, b = (
+        _DAYS[int(m[1]) % 13] * 86_400 + int(m[2]) * 86_400 + int(m[3]) * 3600 + int(m[4]) * 60 + int(m[5])
+        for m in (begin, end)
+    )
+    span_s = b - a
+    if span_s < -182 * 86_400:
+        span_s += 365 * 86_400
+    return float(span_s)
+
+
+def index_of(wants: Wanted) -> Mapping[str, int]:
+    """Return the index of each pattern."""
+    return {pattern: i for i, pattern in enumerate(wants.patterns)}

@@ -1,0 +1,383 @@
+"""Root-cause analysis that needs no rule: which printed line came first, innermost, and why.
+
+A failed server prints one cause and a cascade: the worker's exception, the engine core's, "see
+root cause above", the API server's, leak warnings. This module finds the line a person should
+read. It judges by structure only: order, process, chain, what the run did afterwards, and the
+dialect's knowledge of which lines merely point elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from forensics.engines import DIALECTS, ENGINES, Dialect
+from forensics.model import Evidence, ExceptionEvent, Failure, Outcome, SignalEvent
+
+#: Failed look-ups: what was raised from them says more (a key that is missing names no remedy).
+_LOOKUPS = {"KeyError", "IndexError", "AttributeError", "StopIteration", "LookupError", "TypeError"}
+_WEAK_CAUSES = {"KeyError", "IndexError", "StopIteration", "LookupError"}
+#: Failures of the machine: what is raised while handling one is a consequence.
+_HARD = re.compile(r"out of memory|CUDA|NCCL|cuBLAS|cuDNN|HIP error|Cannot allocate memory|No space left", re.IGNORECASE)
+_INTERRUPTS = {"KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit"}
+_HANDLED_LEVELS = {"DEBUG", "INFO", "WARNING"}
+_REORDER_LINES = 400
+
+
+class Judgement(Struct, frozen=True):
+    """What became of the run.
+
+    Attributes:
+        failure: The root of the failure, None where nothing failed.
+        outcome: In the words of the contract.
+        ready_line: Line at which the server was ready, None if never.
+        stop_line: Line at which an orderly end began, None if never.
+    """
+
+    failure: Failure | None
+    outcome: Outcome
+    ready_line: int | None
+    stop_line: int | None
+
+
+def judge(evidence: Evidence) -> Judgement:
+    """Say how a run ended and what the root of its failure is.
+
+    Args:
+        evidence: Everything known of the run.
+    """
+    dialect = next((d for d in ENGINES if d.name == evidence.run.engine), None)
+    ready = _ready_line(evidence, dialect)
+    stop = _stop_line(evidence)
+    failure = _find(evidence, dialect, ready, stop)
+    if failure is None:
+        failure = _cut(evidence, ready, stop)
+    return Judgement(failure, _outcome(evidence, failure, ready, stop), ready, stop)
+
+
+# --- how it ended ------------------------------------------------------------------------------
+
+
+def _ready_line(evidence: Evidence, dialect: Dialect | None) -> int | None:
+    name = dialect.ready if dialect else None
+    for milestone in evidence.milestones:
+        if milestone.milestone == name:
+            return milestone.line
+    # A log that begins while serving has numbers of serving instead.
+    numbers = evidence.metrics.get("generation_tokens_per_s")
+    return numbers[0][0] if numbers else None
+
+
+def _crash_line(evidence: Evidence) -> int | None:
+    """Return the first line by which the program says that it is failing."""
+    lines = [s.record.line for s in evidence.signals if s.kind in {"crash", "death", "wrapper"}]
+    lines += [e.line for e in evidence.exceptions if _is_wrapper(e)]
+    return min(lines, default=None)
+
+
+def _stop_line(evidence: Evidence) -> int | None:
+    """Return where an orderly end began.
+
+    uvicorn's and the engine core's words of farewell are also printed in the wake of a crash:
+    they count only where nothing failed before them.
+    """
+    crash = _crash_line(evidence)
+    for signal in evidence.signals:
+        if signal.kind != "stop":
+            continue
+        line = signal.record.line
+        if not _may_follow_crash(signal) or crash is None or line < crash:
+            return line
+    return None
+
+
+def _may_follow_crash(signal: SignalEvent) -> bool:
+    return any(
+        known.after_failure
+        for dialect in DIALECTS
+        for known in dialect.signals
+        if (known.kind, known.name) == (signal.kind, signal.name)
+    )
+
+
+def _outcome(
+    evidence: Evidence, failure: Failure | None, ready: int | None, stop: int | None
+) -> Outcome:
+    run = evidence.run
+    by_kill = run.oom_killed is True or run.exit_code == 137
+    if failure is None:
+        if stop is not None or evidence.ending == "orderly":
+            return "stopped"
+        if ready is not None:
+            return "served"
+        return "starting" if evidence.milestones else "unknown"
+    if failure.kind == "cut":
+        if by_kill:
+            return "killed"
+        if run.exit_code:
+            return "crashed" if ready is not None else "failed_startup"
+        return "served" if ready is not None else "starting"
+    if ready is not None and failure.line > ready:
+        return "crashed"
+    if run.engine is None and not evidence.exceptions and by_kill:
+        return "killed"
+    return "failed_startup"
+
+
+# --- candidates --------------------------------------------------------------------------------
+
+
+def _is_wrapper(event: ExceptionEvent) -> bool:
+    text = f"{event.type.rpartition('.')[2]}: {event.message}"
+    return any(
+        re.search(signal.pattern, text) is not None
+        for dialect in DIALECTS
+        for signal in dialect.signals
+        if signal.kind == "wrapper"
+    )
+
+
+def _is_teardown(event: ExceptionEvent, dialect: Dialect | None) -> bool:
+    names = dialect.teardown if dialect else ()
+    return any(
+        frame.function.rpartition(".")[2].startswith(name) for frame in event.frames for name in names
+    )
+
+
+def _start(event: ExceptionEvent) -> int:
+    return event.header if event.header is not None else event.line
+
+
+def _find(
+    evidence: Evidence, dialect: Dialect | None, ready: int | None, stop: int | None
+) -> Failure | None:
+    """Return the first failure among exceptions, deaths and fatal lines."""
+    tails = _tails(evidence)
+    candidates = [
+        e for e in tails if _counts(e, evidence, dialect, ready, stop)
+    ]
+    candidates = _in_crash(candidates, evidence, ready)
+    signals = [
+        s
+        for s in evidence.signals
+        if s.kind in {"fatal", "death"}
+        and (stop is None or s.record.line < stop)
+        and not _progress_after(s.record.line, s.record.process, evidence)
+    ]
+    first_signal = min(signals, key=lambda s: s.record.line, default=None)
+    first = min(candidates, key=_start, default=None)
+    if first is None:
+        wrapped = [e for e in tails if _is_wrapper(e) and (stop is None or e.line < stop)]
+        if first_signal is not None:
+            return _of_signal(first_signal, evidence)
+        return _of_exception(wrapped[0], evidence, dialect) if wrapped else None
+    if first_signal is not None and first_signal.record.line < _start(first):
+        return _of_signal(first_signal, evidence)
+    return _of_exception(_deeper(first, candidates), evidence, dialect)
+
+
+def _tails(evidence: Evidence) -> list[ExceptionEvent]:
+    """Return the last exception of each chain."""
+    causes = {e.cause for e in evidence.exceptions if e.cause is not None}
+    return [e for i, e in enumerate(evidence.exceptions) if i not in causes]
+
+
+def _counts(
+    event: ExceptionEvent,
+    evidence: Evidence,
+    dialect: Dialect | None,
+    ready: int | None,
+    stop: int | None,
+) -> bool:
+    """Say whether an exception can be the root: not handled, not a pointer, not of the end."""
+    if event.level in _HANDLED_LEVELS or _is_wrapper(event):
+        return False
+    if stop is not None and _start(event) > stop:
+        return False
+    name = event.type.rpartition(".")[2]
+    if ready is not None and name in _INTERRUPTS:
+        return False
+    if _is_teardown(event, dialect) and _crash_line(evidence) is not None and ready is None:
+        earlier = any(_start(e) < _start(event) for e in evidence.exceptions if e is not event)
+        if earlier:
+            return False
+    return not _progress_after(event.end_line, event.process, evidence)
+
+
+def _progress_after(line: int, process: str | None, evidence: Evidence) -> bool:
+    """Say whether the start went on after a line: then what stood there was handled.
+
+    Other ranks may still print progress while one has failed, so the same process must have gone
+    on; for the server itself, or where nobody is named, any process.
+    """
+    by_line = {s.record.line: s.record.process for s in evidence.signals if s.kind == "milestone"}
+    later = [m.line for m in evidence.milestones if m.line > line]
+    outer = process is None or _depth(process) <= 1
+    return any(outer or by_line.get(n) in {process, None} for n in later)
+
+
+def _depth(process: str) -> int:
+    return max((engine.depth(process) for engine in ENGINES), default=0)
+
+
+def _in_crash(
+    candidates: list[ExceptionEvent], evidence: Evidence, ready: int | None
+) -> list[ExceptionEvent]:
+    """While serving, requests fail and the server lives: only those of the crash count."""
+    if ready is None:
+        return candidates
+    before = [e for e in candidates if _start(e) < ready]
+    serving = [e for e in candidates if _start(e) >= ready]
+    crash = _crash_line(evidence)
+    if crash is None:
+        if evidence.ending != "failure":
+            return before
+        last = evidence.last.line if evidence.last else 0
+        return before + [e for e in serving if last - e.end_line <= 40]
+    at = [e for e in serving if e.end_line >= crash - 3]
+    if not at:
+        nearest = max(serving, key=lambda e: e.end_line, default=None)
+        if nearest is not None and crash - nearest.end_line <= 200:
+            at = [nearest]
+    return before + at
+
+
+def _deeper(first: ExceptionEvent, candidates: list[ExceptionEvent]) -> ExceptionEvent:
+    """Prefer an inner process whose exception the first one only repeats or is mixed up with."""
+    message = first.message
+    for event in sorted(candidates, key=lambda e: (-e.depth, _start(e))):
+        if event.depth <= first.depth or event is first:
+            continue
+        own = event.message.split("\n", 1)[0]
+        repeats = len(own) >= 12 and own in message
+        interleaved = _start(event) <= first.line
+        if _start(event) - first.end_line <= _REORDER_LINES and (repeats or interleaved):
+            return event
+    return first
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+
+def _resolve(event: ExceptionEvent, evidence: Evidence, dialect: Dialect | None) -> list[ExceptionEvent]:
+    """Return the chain from the exception that says most to the last one raised from it."""
+    chain, current = [event], event
+    for _ in range(32):
+        if current.cause is None or not 0 <= current.cause < len(evidence.exceptions):
+            break
+        before = evidence.exceptions[current.cause]
+        if before.line >= current.line or not _goes_on(current, before, dialect):
+            break
+        chain.insert(0, before)
+        current = before
+    if current.type.rpartition(".")[2].endswith("ExceptionGroup"):
+        inner = [e for e in evidence.exceptions if e.in_group and e.line > current.line]
+        if inner:
+            chain.insert(0, min(inner, key=lambda e: e.line))
+    return chain
+
+
+def _goes_on(event: ExceptionEvent, before: ExceptionEvent, dialect: Dialect | None) -> bool:
+    """Say whether the exception before says more than the one that followed it."""
+    name = before.type.rpartition(".")[2]
+    if not event.message or _is_wrapper(event):
+        return True
+    if event.relation == "cause":
+        return not (name in _WEAK_CAUSES or not before.message)
+    # "During handling of": mostly a look-up that failed first, unless the machine failed.
+    if name in _LOOKUPS:
+        return False
+    return _HARD.search(before.message) is not None or _is_teardown(event, dialect)
+
+
+def _of_exception(event: ExceptionEvent, evidence: Evidence, dialect: Dialect | None) -> Failure:
+    chain = _resolve(event, evidence, dialect)
+    root = chain[0]
+    line, text = root.telling_line, root.telling_text
+    if root.first_seen is not None and root.first_seen_text is not None:
+        line, text = root.first_seen, root.first_seen_text
+    lines = {line, root.line}
+    for one in chain:
+        lines.update(range(_start(one), min(one.end_line, _start(one) + 2000) + 1))
+        if one.first_seen is not None:
+            lines.add(one.first_seen)
+    return Failure(line, text, root.process or event.process, root, frozenset(lines), "exception")
+
+
+def _of_signal(signal: SignalEvent, evidence: Evidence) -> Failure:
+    record = signal.record
+    near = evidence.excerpts.get(record.line)
+    lines = {record.line}
+    if signal.kind == "fatal" and near is not None:
+        lines.update(n for n, _ in near.after)
+    kind = "fatal" if signal.kind == "fatal" else "death"
+    return Failure(record.line, record.text, record.process, None, frozenset(lines), kind)  # type: ignore[arg-type]
+
+
+def _cut(evidence: Evidence, ready: int | None, stop: int | None) -> Failure | None:
+    """Return the last milestone as the root where a log simply stops.
+
+    A log that holds neither the start nor the end of a run says nothing about a failure.
+    """
+    run = evidence.run
+    if stop is not None or evidence.ending != "cut" or evidence.last is None:
+        return None
+    ended_well = run.exit_code == 0 and ready is not None
+    if ended_well or run.exit_code in {130, 143}:
+        return None
+    if not evidence.milestones and not (run.exit_code or run.oom_killed):
+        return None
+    if run.engine is None and not (run.exit_code or run.oom_killed):
+        return None
+    last = evidence.last
+    if not evidence.milestones:
+        return Failure(last.line, last.text, last.process, None, frozenset({last.line}), "cut")
+    milestone = evidence.milestones[-1]
+    signal = next(
+        s for s in evidence.signals if s.kind == "milestone" and s.record.line == milestone.line
+    )
+    lines = frozenset({milestone.line, last.line})
+    return Failure(milestone.line, signal.record.text, signal.record.process, None, lines, "cut")
+
+
+# --- fingerprints ------------------------------------------------------------------------------
+
+_MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"0x[0-9a-fA-F]+"), "<hex>"),
+    (re.compile(r"\b[0-9a-fA-F]{8,}\b"), "<hex>"),
+    (re.compile(r"(?:/[\w.@+-]+){2,}/?"), "<path>"),
+    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<address>"),
+    (re.compile(r"\d+(?:[.,]\d+)*"), "<n>"),
+)
+#: Packages whose frames name the mechanism; all others are plumbing.
+_FIELD = re.compile(r"/(vllm|flashinfer|torch|triton|transformers|sglang|tensorrt_llm|huggingface_hub|safetensors)/(?P<path>.+)$")
+
+
+def mask(text: str) -> str:
+    """Replace what differs between hosts and runs: addresses, numbers, paths."""
+    for pattern, name in _MASKS:
+        text = pattern.sub(name, text)
+    return text[:300]
+
+
+def fingerprint(failure: Failure, last_milestone: str | None) -> str:
+    """Return a key that is equal for the same failure on another host, pid, time or path.
+
+    Made from exception type, masked message, the two innermost frames of the field's packages
+    (without line numbers) and the phase; SHA-256, the first 16 hexadecimal digits.
+    """
+    event = failure.exception
+    if event is None:
+        # The line's own prefix holds time and pid, which the masks take out.
+        parts: Iterable[str] = (failure.kind, mask(failure.text), last_milestone or "")
+    else:
+        frames = [
+            f"{found['path']}:{frame.function}"
+            for frame in event.frames
+            if (found := _FIELD.search(frame.file)) is not None
+        ][-2:]
+        parts = (event.type, mask(event.message.split("\n", 1)[0]), *frames, last_milestone or "")
+    return hashlib.sha256("\0".join(("1", *parts)).encode()).hexdigest()[:16]

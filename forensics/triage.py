@@ -1,0 +1,298 @@
+"""Rules that hold, ranked: which finding is the root, which are its symptoms, what only advises.
+
+In: evidence, what the structure says (`Judgement`), and the rules. Out: a verdict with findings
+in order, and for `--explain` why each other rule did not win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from forensics import texts
+from forensics.conditions import Answer, View, evaluate
+from forensics.model import (
+    Evidence,
+    Finding,
+    NextStep,
+    Role,
+    RootCause,
+    Truth,
+    Verdict,
+)
+from forensics.rootcause import Judgement, fingerprint
+from forensics.ruleset import RuleSet
+from forensics.rules_schema import Rule
+
+DIAGNOSED = 0.7
+SUSPECTED = 0.4
+_FACTS_ONLY_PRIORITY = 1000
+
+
+class Considered(Struct, frozen=True):
+    """Why a rule did or did not win: one line of `--explain`."""
+
+    rule: str
+    result: Literal["root cause", "symptom", "contributing", "advice", "lost", "unknown", "no"]
+    why: str
+
+
+class Triage(Struct, frozen=True):
+    """The ranked result."""
+
+    verdict: Verdict
+    root_cause: RootCause | None
+    findings: tuple[Finding, ...]
+    next_steps: tuple[NextStep, ...]
+    considered: tuple[Considered, ...]
+    limits: tuple[str, ...]
+
+
+class _Held(Struct, frozen=True):
+    rule: Rule
+    answer: Answer
+
+    @property
+    def line(self) -> int:
+        return self.answer.lines[0].record.line if self.answer.lines else 0
+
+    @property
+    def numbers(self) -> set[int]:
+        return {hit.record.line for hit in self.answer.lines}
+
+
+def decide(
+    evidence: Evidence, judgement: Judgement, rules: RuleSet, index: Mapping[str, int]
+) -> Triage:
+    """Rank the rules over the evidence.
+
+    Args:
+        evidence: What is known.
+        judgement: The root by structure, and the outcome.
+        rules: The rule set.
+        index: Pattern to its index in `evidence.hits`.
+    """
+    answers = _evaluate(evidence, rules, index)
+    considered: list[Considered] = []
+    held: list[_Held] = []
+    for rule in rules.rules:
+        answer = answers.get(rule.id)
+        if answer is None:
+            continue
+        if answer.truth is Truth.HOLDS:
+            held.append(_Held(rule, answer))
+        elif answer.lines or answer.truth is Truth.UNKNOWN:
+            result = "unknown" if answer.truth is Truth.UNKNOWN else "no"
+            if answer.lines or result == "no":
+                considered.append(Considered(rule.id, result, answer.why))  # type: ignore[arg-type]
+    root = _choose(held, evidence, judgement, considered)
+    roles = _roles(held, root, judgement, evidence, considered)
+    filler = texts.Filler(evidence, rules.tables)
+    findings = _findings(roles, root, filler, evidence, judgement)
+    root_cause = _root_cause(root, evidence, judgement)
+    steps = filler.next_steps(root.rule, root.answer, View(evidence, index, lambda _: Truth.UNKNOWN)) if root else ()
+    return Triage(
+        verdict=_verdict(root, root_cause, evidence, judgement, findings),
+        root_cause=root_cause,
+        findings=findings,
+        next_steps=steps,
+        considered=tuple(considered),
+        limits=(),
+    )
+
+
+def _evaluate(evidence: Evidence, rules: RuleSet, index: Mapping[str, int]) -> dict[str, Answer]:
+    """Evaluate each rule once; `rule` leaves are answered in between, cycles are unknown."""
+    answers: dict[str, Answer] = {}
+    by_id = {rule.id: rule for rule in rules.rules}
+    open_rules: set[str] = set()
+
+    def other(rule_id: str) -> Truth:
+        rule = by_id.get(rule_id)
+        if rule is None or rule_id in open_rules:
+            return Truth.UNKNOWN
+        return answer_of(rule).truth
+
+    view = View(evidence, index, other)
+
+    def answer_of(rule: Rule) -> Answer:
+        if rule.id not in answers:
+            open_rules.add(rule.id)
+            answers[rule.id] = evaluate(rule.match, view)
+            open_rules.discard(rule.id)
+        return answers[rule.id]
+
+    engine = evidence.run.engine
+    for rule in rules.rules:
+        if not rule.engines or engine is None or engine in rule.engines:
+            answer_of(rule)
+    return {k: a for k, a in answers.items() if not _other_engine(by_id[k], engine)}
+
+
+def _other_engine(rule: Rule, engine: str | None) -> bool:
+    return bool(rule.engines) and engine is not None and engine not in rule.engines
+
+
+# --- the root ----------------------------------------------------------------------------------
+
+
+def _choose(
+    held: list[_Held], evidence: Evidence, judgement: Judgement, considered: list[Considered]
+) -> _Held | None:
+    """Return the rule that names the root of the failure, if one does."""
+    roots = [h for h in held if h.rule.role == "root_cause"]
+    failure = judgement.failure
+    if failure is None:
+        if _healthy(evidence, judgement):
+            considered.extend(
+                Considered(h.rule.id, "lost", "it holds, but nothing failed") for h in roots
+            )
+            return None
+        lined = [h for h in roots if h.answer.lines]
+        return max(lined, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line), default=None)
+    inside = [h for h in roots if h.numbers & failure.lines and failure.kind != "cut"]
+    if inside:
+        return max(inside, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line))
+    if failure.kind == "cut":
+        # A log that stops: a line that names a cause beats what facts alone suggest.
+        lined = [h for h in roots if h.answer.lines]
+        return max(lined or roots, key=lambda h: (h.rule.priority, h.rule.confidence), default=None)
+    if failure.kind == "exception":
+        earlier = [h for h in roots if h.answer.lines and h.line <= failure.line]
+        earlier = [h for h in earlier if not _went_on(h.line, evidence, failure.line)]
+        return max(earlier, key=lambda h: (h.rule.priority, h.rule.confidence), default=None)
+    near = [h for h in roots if not h.answer.lines or h.line <= failure.line + 200]
+    return max(near, key=lambda h: (bool(h.answer.lines), h.rule.priority), default=None)
+
+
+def _went_on(line: int, evidence: Evidence, until: int) -> bool:
+    """Say whether milestones were reached between a line and the failure."""
+    return any(line < m.line < until for m in evidence.milestones)
+
+
+def _healthy(evidence: Evidence, judgement: Judgement) -> bool:
+    if judgement.outcome in {"stopped", "served"}:
+        return True
+    return evidence.ending == "running" or bool(evidence.milestones)
+
+
+def _roles(
+    held: list[_Held],
+    root: _Held | None,
+    judgement: Judgement,
+    evidence: Evidence,
+    considered: list[Considered],
+) -> list[tuple[_Held, Role]]:
+    """Give each rule that holds its role in this run."""
+    roles: list[tuple[_Held, Role]] = []
+    failure = judgement.failure
+    if root is not None:
+        roles.append((root, "root_cause"))
+        considered.append(Considered(root.rule.id, "root cause", "it names the root of the failure"))
+    root_lines = (root.numbers if root else set()) | (failure.lines if failure else frozenset())
+    root_line = failure.line if failure else (root.line if root else 0)
+    for one in held:
+        if one is root:
+            continue
+        rule = one.rule
+        if rule.role == "advice":
+            roles.append((one, "advice"))
+        elif root is not None and rule.id in root.rule.explains:
+            roles.append((one, "symptom"))
+        elif rule.role == "contributing":
+            roles.append((one, "contributing"))
+        elif failure is None and root is None:
+            continue
+        elif rule.role == "symptom":
+            roles.append((one, "symptom"))
+        elif not one.answer.lines:
+            considered.append(Considered(rule.id, "lost", "facts alone; a line says more"))
+        elif one.numbers & root_lines:
+            reason = f"{root.rule.id} says more of the same line" if root else "weaker"
+            considered.append(Considered(rule.id, "lost", reason))
+        elif one.line > root_line:
+            roles.append((one, "symptom"))
+        elif _went_on(one.line, evidence, root_line):
+            considered.append(Considered(rule.id, "lost", "the start went on after it"))
+        else:
+            roles.append((one, "contributing"))
+    return roles
+
+
+# --- findings ----------------------------------------------------------------------------------
+
+_ORDER: dict[Role, int] = {"root_cause": 0, "contributing": 1, "advice": 2, "symptom": 3}
+_WEIGHT = {"fatal": 0, "error": 1, "warning": 2, "info": 3}
+
+
+def _findings(
+    roles: list[tuple[_Held, Role]],
+    root: _Held | None,
+    filler: texts.Filler,
+    evidence: Evidence,
+    judgement: Judgement,
+) -> tuple[Finding, ...]:
+    found = [
+        filler.finding(
+            one.rule,
+            one.answer,
+            role=role,
+            caused_by=root.rule.id if role == "symptom" and root is not None else None,
+            also=_failure_line(judgement) if one is root and not one.answer.lines else (),
+        )
+        for one, role in roles
+    ]
+    del evidence
+    return tuple(
+        sorted(
+            found,
+            key=lambda f: (
+                _ORDER[f.role],
+                _WEIGHT[f.severity],
+                f.evidence[0].line if f.evidence else 0,
+                f.rule,
+            ),
+        )
+    )
+
+
+def _failure_line(judgement: Judgement) -> tuple[tuple[int, str, str | None], ...]:
+    failure = judgement.failure
+    return ((failure.line, failure.text, failure.process),) if failure else ()
+
+
+def _root_cause(root: _Held | None, evidence: Evidence, judgement: Judgement) -> RootCause | None:
+    failure = judgement.failure
+    last = evidence.milestones[-1].milestone if evidence.milestones else None
+    if failure is None:
+        if root is None:
+            return None
+        hit = root.answer.lines[0]
+        return texts.root_of_line(hit.record, root.rule.id, last)
+    if root is not None and root.answer.lines and not root.numbers & failure.lines:
+        return texts.root_of_line(root.answer.lines[0].record, root.rule.id, last)
+    return texts.root_of_failure(failure, root.rule.id if root else None, fingerprint(failure, last))
+
+
+def _verdict(
+    root: _Held | None,
+    root_cause: RootCause | None,
+    evidence: Evidence,
+    judgement: Judgement,
+    findings: tuple[Finding, ...],
+) -> Verdict:
+    if root is not None:
+        confidence = root.rule.confidence
+        if confidence >= DIAGNOSED:
+            return "diagnosed"
+        return "suspected" if confidence >= SUSPECTED else "inconclusive"
+    if root_cause is not None:
+        failure = judgement.failure
+        known = failure is not None and failure.kind in {"exception", "fatal"}
+        return "suspected" if known else "inconclusive"
+    if judgement.outcome in {"stopped", "served"} or evidence.ending == "running":
+        return "healthy" if evidence.run.engine or evidence.ending == "running" else "no_evidence"
+    del findings
+    return "no_evidence"
