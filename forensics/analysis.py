@@ -246,7 +246,7 @@ def _diagnosis(
         findings=list(triage.findings),
         suggested_launch=None,
         next_steps=list(triage.next_steps),
-        limits=[*evidence.limits, *triage.limits, *_limits(evidence)],
+        limits=[*evidence.limits, *_limits(evidence)],
     )
     return msgspec.convert(redaction.value(msgspec.to_builtins(found)), Diagnosis)
 

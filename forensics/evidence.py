@@ -260,6 +260,7 @@ class Builder:
             position = end + 1
             if not self._assembler.busy:
                 self._walking = False
+                self._collect(self._assembler.finish(), cursor, header)
                 break
         return position
 
@@ -273,12 +274,12 @@ class Builder:
         first_line = one.message.split("\n", 1)[0]
         key = (one.type, first_line[:300], process)
         known = self._folded.get(key)
-        if known is not None:
+        if known is not None and self._exceptions[known].line < record.line:
             old = self._exceptions[known]
             self._exceptions[known] = replace(old, count=old.count + 1, last_line=record.line)
             self._by_number[one.number] = known
             return
-        if len(self._exceptions) >= MAX_EXCEPTIONS:
+        if known is None and len(self._exceptions) >= MAX_EXCEPTIONS:
             self._dropped += 1
             return
         line, text = tracebacks.telling(one)
@@ -305,8 +306,15 @@ class Builder:
             clock=record.clock,
             in_group=one.in_group,
         )
-        self._folded[key] = self._by_number[one.number] = len(self._exceptions)
-        self._exceptions.append(event)
+        if known is not None:
+            # Logger and raw output of one process close in any order: the earlier line leads.
+            old = self._exceptions[known]
+            event = replace(event, count=old.count + 1, last_line=max(old.last_line, old.line))
+            self._exceptions[known] = event
+        else:
+            known = len(self._exceptions)
+            self._exceptions.append(event)
+        self._folded[key] = self._by_number[one.number] = known
         if cursor is not None and len(self._exceptions) <= KEEP_FIRST:
             self._excerpt_line(cursor, record.line)
             self._excerpt_line(cursor, line)
@@ -427,8 +435,8 @@ class Builder:
         arguments = facts.arguments_of(signals, context)
         milestones = self._milestones(signals, dialect)
         ending = self._ending(signals, dialect, context)
-        head = self._head_complete(milestones, signals, dialect)
-        tail = ending in {"orderly", "running", "failure"}
+        head = context.whole or self._head_complete(milestones, signals, dialect)
+        tail = context.whole or ending in {"orderly", "running", "failure"}
         if self._dropped:
             self._limit(f"{self._dropped} more different exceptions were not read")
         lines = self._lines + int(self._unfinished)

@@ -117,3 +117,19 @@ def _compile(hyperscan: Any, expressions: list[str], flags: list[int]) -> Any:  
         elements=len(expressions),
     )
     return database
+
+
+def unsupported(patterns: Iterable[str]) -> list[str]:
+    """Return the patterns that Hyperscan cannot take as they are (none, where it is missing)."""
+    try:
+        import hyperscan
+    except ImportError:
+        return []
+    found = []
+    for pattern in patterns:
+        flags = hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_ALLOWEMPTY
+        try:
+            _compile(hyperscan, [relax(pattern)], [flags])
+        except hyperscan.HyperscanError:
+            found.append(pattern)
+    return found

@@ -218,7 +218,8 @@ class Source(Struct, frozen=True):
 class Context(Struct, frozen=True):
     """What is known beside the log: inspect data, launch, or what the user stated.
 
-    None means unknown, never "no". `running` is True for a container known to be alive.
+    None means unknown, never "no". `running` is True for a container known to be alive; `whole`
+    declares that nothing is missing from the log (excerpts in tests of rules).
     """
 
     exit_code: int | None = None
@@ -235,6 +236,7 @@ class Context(Struct, frozen=True):
     versions: dict[str, str] = {}
     started_at: str | None = None
     finished_at: str | None = None
+    whole: bool = False
 
 
 class Excerpt(Struct, frozen=True):

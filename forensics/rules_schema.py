@@ -257,12 +257,14 @@ class RuleTest(_Strict, frozen=True):
         captures: Captures that must come out, all of them equal.
         facts: What is known beside the log.
         note: Why this case is here.
+        known_as: For a near miss that is a failure of another kind: the rules that know it.
     """
 
     log: str = ""
     captures: dict[str, str] = {}
     facts: TestFacts = TestFacts()
     note: str | None = None
+    known_as: tuple[str, ...] = ()
 
 
 class RuleTests(_Strict, frozen=True):

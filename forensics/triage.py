@@ -40,14 +40,14 @@ class Considered(Struct, frozen=True):
 
 
 class Triage(Struct, frozen=True):
-    """The ranked result."""
+    """The ranked result; `held` has the captures of every rule that holds, winner or not."""
 
     verdict: Verdict
     root_cause: RootCause | None
     findings: tuple[Finding, ...]
     next_steps: tuple[NextStep, ...]
     considered: tuple[Considered, ...]
-    limits: tuple[str, ...]
+    held: dict[str, dict[str, str]]
 
 
 class _Held(Struct, frozen=True):
@@ -99,7 +99,7 @@ def decide(
         findings=findings,
         next_steps=steps,
         considered=tuple(considered),
-        limits=(),
+        held={h.rule.id: filler.values(h.rule, h.answer) for h in held},
     )
 
 

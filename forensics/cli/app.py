@@ -1,0 +1,84 @@
+"""The command tree, and the one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from forensics.cli import diagnose, rules
+
+app = typer.Typer(
+    name="forensics",
+    help="Log and crash forensics for containers that serve large language models.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(name="diagnose")(diagnose.diagnose)
+app.add_typer(rules.app, name="rules")
+
+
+def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
+    if value:
+        from forensics import __version__
+
+        typer.echo(f"forensics {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Log and crash forensics for containers that serve large language models."""
+
+
+def run() -> int:
+    """Run the command line; return the exit code."""
+    from forensics.errors import ForensicsError
+
+    try:
+        result = app(standalone_mode=False)
+    except ForensicsError as error:
+        _say(str(error))
+        return 2
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader left (`| head`): nothing to say, and nothing more can be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        _say(f"{error.filename or 'output'}: {error.strerror or error}")
+        return 2
+    except Exception as error:
+        return _usage(error)
+    return int(result or 0)
+
+
+def _usage(error: Exception) -> int:
+    """Translate typer's own errors; anything else is a defect and keeps its traceback."""
+    if not hasattr(error, "exit_code"):
+        raise error
+    message = getattr(error, "format_message", lambda: "")()
+    if type(error).__name__ == "Abort":
+        _say("interrupted")
+        return 130
+    if message:
+        _say(f"{message.strip()} Try 'forensics --help'.")
+    return int(error.exit_code)
+
+
+def _say(text: str) -> None:
+    from forensics.reporters.view import visible
+
+    sys.stderr.write(f"forensics: {visible(text)}\n")

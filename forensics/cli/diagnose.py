@@ -1,0 +1,102 @@
+"""`forensics diagnose`: the verdict on logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FORMATS = ("terminal", "text", "json", "markdown")
+
+
+def diagnose(
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(help="Log files, folders with logs, or - for standard input (the default)."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", help="terminal, text, json or markdown.")
+    ] = "terminal",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file.")
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Also say which rules were considered and why they lost."),
+    ] = False,
+    exit_code: Annotated[
+        int | None, typer.Option("--exit-code", help="The container's exit code, if you know it.")
+    ] = None,
+    running: Annotated[
+        bool, typer.Option("--running", help="The server is still running.")
+    ] = False,
+    inspect: Annotated[
+        Path | None,
+        typer.Option("--inspect", help="What `docker inspect NAME` printed, in a file."),
+    ] = None,
+    rules: Annotated[
+        list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
+    ] = None,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit code.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is folded.")] = False,
+) -> int:
+    """Name the root cause of a failed run, the lines that prove it, and what to change."""
+    from forensics.cli import output as out
+    from forensics.errors import UsageError
+
+    if format_ not in FORMATS:
+        raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
+    from forensics.analysis import examine, load_rules, prepare
+    from forensics.reporters import REPORTERS, View
+    from forensics.sources import find
+
+    names = find(source or ["-"])
+    known = _context(exit_code, inspect, running=running)
+    engine = prepare(load_rules(rules or []))
+    failed, texts = False, []
+    color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
+    for name in names:
+        diagnosis, triage, evidence = examine(name, engine, known)
+        failed |= diagnosis.verdict in {"diagnosed", "suspected", "inconclusive"}
+        view = View(
+            width=out.width(),
+            color=color,
+            excerpts=evidence.excerpts,
+            considered=triage.considered if explain else None,
+            several=len(names) > 1,
+            verbose=verbose,
+        )
+        text = REPORTERS[format_](diagnosis, view)
+        if len(names) > 1 and format_ in {"terminal", "text"}:
+            text = f"== {name}\n{text}"
+        if output is None and not quiet:
+            out.write(text, None)
+        texts.append(text)
+    if output is not None:
+        out.write("".join(texts), output)
+    return int(failed)
+
+
+def _context(exit_code: int | None, inspect: Path | None, *, running: bool):  # type: ignore[no-untyped-def] # noqa: ANN202
+    """Return what the options state beside the log, None if they state nothing."""
+    from msgspec.structs import replace
+
+    from forensics.errors import UsageError
+    from forensics.inspection import read
+    from forensics.model import Context
+
+    if exit_code is not None and running:
+        raise UsageError("--exit-code and --running exclude each other")
+    context = None
+    if inspect is not None:
+        try:
+            context = read(inspect.read_bytes(), str(inspect))
+        except OSError as error:
+            raise UsageError(f"{inspect} cannot be read", error.strerror or str(error)) from None
+    if exit_code is not None:
+        context = replace(context or Context(), exit_code=exit_code)
+    if running:
+        context = replace(context or Context(), running=True)
+    return context

@@ -1,0 +1,57 @@
+"""Where text goes: standard output or a file, with or without colour."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from forensics.errors import UsageError
+
+
+def use_color(*, no_color: bool, to_file: bool) -> bool:
+    """Say whether styles may be written (`NO_COLOR`, no terminal and files say no)."""
+    if no_color or to_file or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stdout.isatty()
+
+
+def width() -> int:
+    """Return the columns to use: the terminal's up to 100, 80 where there is none."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return 80
+    return max(40, min(100, shutil.get_terminal_size((80, 24)).columns))
+
+
+def write(text: str, target: Path | None) -> None:
+    """Write text to a file in one step, or to standard output.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    if target is None:
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.flush()
+        return
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8", "backslashreplace"))
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written", error.strerror or str(error)) from None
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

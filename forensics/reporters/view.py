@@ -1,0 +1,85 @@
+"""What a reporter may know beside the diagnosis, and how untrusted text is made safe to show."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from forensics.model import Excerpt
+from forensics.triage import Considered
+
+#: Control, format, surrogate and private characters, line and paragraph separators.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+
+class View(Struct, frozen=True):
+    """How to show a diagnosis.
+
+    Attributes:
+        width: Columns.
+        color: Whether styles may be used.
+        excerpts: Neighbours of lines that may be quoted.
+        considered: For `--explain`: every rule that was considered; None to leave it out.
+        several: Whether more diagnoses follow or went before.
+        verbose: Whether to show what is folded by default.
+    """
+
+    width: int = 80
+    color: bool = False
+    excerpts: Mapping[int, Excerpt] = {}
+    considered: tuple[Considered, ...] | None = None
+    several: bool = False
+    verbose: bool = False
+
+
+def visible(text: str) -> str:
+    """Return a text in which nothing can drive a terminal or hide: controls become visible.
+
+    Tabs stay (as four blanks); other C0 controls become Unicode control pictures; everything
+    else that has no width or changes direction is written as `<U+202E>`.
+    """
+    return _UNSAFE.sub(_show, text.replace("\t", "    "))
+
+
+def _show(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    return f"<U+{code:04X}>"
+
+
+def cut(text: str, width: int) -> str:
+    """Shorten a text to so many columns; the middle goes, since both ends tell something."""
+    if cells(text) <= width:
+        return text
+    if width < 12:
+        return text[:width]
+    head = (width - 3) * 2 // 3
+    tail = width - 3 - head
+    start, end = text[:head], text[-tail:]
+    while cells(start) > head:
+        start = start[:-1]
+    while cells(end) > tail:
+        end = end[1:]
+    return f"{start} … {end}"
+
+
+def cells(text: str) -> int:
+    """Return how many terminal columns a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_width(char) for char in text)
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
