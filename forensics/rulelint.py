@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from re import _constants as constants  # the parsed tree of a pattern has no public reader
-from re import _parser as parser
+# The parsed tree of a pattern has no public reader.
+from re import _constants as constants  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from forensics.hyperscan_finder import unsupported
@@ -33,7 +34,7 @@ _LOOKUP_GIVES = {
     "images": {"image_facts"},
     "baselines": {"baseline"},
 }
-_NEEDS_VALUE = {"set_env", "rename_argument", "switch_image", "pin_digest"}
+_NEEDS_VALUE = {"set_env", "rename_argument"}
 _LEAST_LITERAL = 4
 _MARKUP = re.compile(r"\*\*|\]\(|^#|!\s|!$", re.MULTILINE)
 
@@ -101,6 +102,8 @@ def _fix(fix: FixSpec) -> Iterator[str]:
         yield "target is empty"
     if fix.action in _NEEDS_VALUE and not fix.value:
         yield f"{fix.action} needs a value"
+    if fix.action in {"switch_image", "pin_digest"} and not (fix.value or fix.text):
+        yield f"{fix.action} needs a value, or a text that says which image will do"
     if not 0 < fix.confidence <= 1:
         yield "confidence must lie between 0 and 1"
 

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from msgspec import Struct
 
@@ -206,7 +206,7 @@ def _unpacked(file: IO[bytes], magic: bytes, name: str) -> IO[bytes]:
         magic = _read(file, 16, name)
         file = _Joined(magic, file)  # type: ignore[assignment]
     if magic.startswith(b"\x1f\x8b"):
-        return gzip.GzipFile(fileobj=file)
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=file))
     if magic.startswith(b"\xfd7zXZ\0"):
         return lzma.LZMAFile(file)
     if magic.startswith(b"BZh"):
@@ -215,7 +215,7 @@ def _unpacked(file: IO[bytes], magic: bytes, name: str) -> IO[bytes]:
         import zstandard
 
         reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        return reader  # type: ignore[return-value]
+        return cast("IO[bytes]", reader)
     return file
 
 

@@ -7,7 +7,7 @@ line can only ever be text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -64,11 +64,13 @@ class Filler:
     Args:
         evidence: What is known.
         tables: The rule set's tables.
+        index: Pattern to its index in the evidence's hits.
     """
 
-    def __init__(self, evidence: Evidence, tables: Tables) -> None:
+    def __init__(self, evidence: Evidence, tables: Tables, index: Mapping[str, int]) -> None:
         self.evidence = evidence
         self.tables = tables
+        self._view = View(evidence, index, lambda _: Truth.UNKNOWN)
 
     def values(self, rule: Rule, answer: Answer) -> dict[str, str]:
         """Return captures with what look-ups add."""
@@ -121,10 +123,9 @@ class Filler:
 
     def fixes(self, rule: Rule, values: dict[str, str]) -> list[FixAdvice]:
         """Return the fixes that fit this run, best first."""
-        view = View(self.evidence, {}, lambda _: Truth.UNKNOWN)
         found: list[FixAdvice] = []
         for spec in rule.fixes:
-            truth = evaluate(spec.when, view).truth if spec.when is not None else Truth.HOLDS
+            truth = evaluate(spec.when, self._view).truth if spec.when is not None else Truth.HOLDS
             if truth is Truth.FAILS:
                 continue
             try:
@@ -157,7 +158,7 @@ class Filler:
             reference=spec.reference,
         )
 
-    def next_steps(self, rule: Rule, answer: Answer, view: View) -> tuple[NextStep, ...]:
+    def next_steps(self, rule: Rule, answer: Answer) -> tuple[NextStep, ...]:
         """Return the next runs that would tell more."""
         values = self.values(rule, answer)
         return tuple(
@@ -167,7 +168,7 @@ class Filler:
                 tells=self.text(step.tells, values),
             )
             for step in rule.next_steps
-            if step.when is None or evaluate(step.when, view).truth is not Truth.FAILS
+            if step.when is None or evaluate(step.when, self._view).truth is not Truth.FAILS
         )
 
     def text(self, template: str, values: dict[str, str]) -> str:

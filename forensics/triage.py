@@ -89,10 +89,10 @@ def decide(
                 considered.append(Considered(rule.id, result, answer.why))  # type: ignore[arg-type]
     root = _choose(held, evidence, judgement, considered)
     roles = _roles(held, root, judgement, evidence, considered)
-    filler = texts.Filler(evidence, rules.tables)
+    filler = texts.Filler(evidence, rules.tables, index)
     findings = _findings(roles, root, filler, evidence, judgement)
     root_cause = _root_cause(root, evidence, judgement)
-    steps = filler.next_steps(root.rule, root.answer, View(evidence, index, lambda _: Truth.UNKNOWN)) if root else ()
+    steps = filler.next_steps(root.rule, root.answer) if root else ()
     return Triage(
         verdict=_verdict(root, root_cause, evidence, judgement, findings),
         root_cause=root_cause,
@@ -154,7 +154,8 @@ def _choose(
         return max(lined, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line), default=None)
     inside = [h for h in roots if h.numbers & failure.lines and failure.kind != "cut"]
     if inside:
-        return max(inside, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line))
+        best = max(inside, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line))
+        return _explaining(best, roots, evidence)
     if failure.kind == "cut":
         # A log that stops: a line that names a cause beats what facts alone suggest.
         lined = [h for h in roots if h.answer.lines]
@@ -165,6 +166,19 @@ def _choose(
         return max(earlier, key=lambda h: (h.rule.priority, h.rule.confidence), default=None)
     near = [h for h in roots if not h.answer.lines or h.line <= failure.line + 200]
     return max(near, key=lambda h: (bool(h.answer.lines), h.rule.priority), default=None)
+
+
+def _explaining(best: _Held, roots: list[_Held], evidence: Evidence) -> _Held:
+    """Return an earlier finding that says that it causes the best one, else the best one."""
+    earlier = [
+        h
+        for h in roots
+        if best.rule.id in h.rule.explains
+        and h.answer.lines
+        and h.line <= best.line
+        and not _went_on(h.line, evidence, best.line)
+    ]
+    return max(earlier, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line), default=best)
 
 
 def _went_on(line: int, evidence: Evidence, until: int) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Literal
 
 from forensics.engines.dialect import Dialect, Metrics, Signal
 from forensics.model import Frame, Record
@@ -90,7 +91,7 @@ def parse(text: str, line: int, at: str | None) -> Record | None:
     return None
 
 
-def _kind(file: str, message: str) -> str:  # type: ignore[return]
+def _kind(file: str, message: str) -> Literal["log", "request", "dump"]:
     name = file.rpartition("/")[2]
     if name == "dump_input.py":
         return "dump"
