@@ -21,6 +21,7 @@ from forensics.rules_schema import (
     AnyOf,
     ArgumentLeaf,
     Condition,
+    EngineLeaf,
     EnvironmentLeaf,
     ExceptionLeaf,
     ExitLeaf,
@@ -422,6 +423,12 @@ def _launch(leaf: LaunchLeaf, view: View) -> Answer:
     return _three(_every(checks), "the launch command is not known or differs")
 
 
+def _engine(leaf: EngineLeaf, view: View) -> Answer:
+    engine = view.evidence.run.engine
+    known = None if engine is None else engine in leaf.name
+    return _three(known, f"the engine is {engine or 'not known'}")
+
+
 def _rule(leaf: RuleLeaf, view: View) -> Answer:
     truth = view.other(leaf.id)
     return Answer(truth, why="" if truth is HOLDS else f"rule {leaf.id} does not hold")
@@ -440,5 +447,6 @@ _LEAVES: dict[type, Callable[[Any, View], Answer]] = {
     MilestoneLeaf: _milestone,
     MetricLeaf: _metric,
     LaunchLeaf: _launch,
+    EngineLeaf: _engine,
     RuleLeaf: _rule,
 }

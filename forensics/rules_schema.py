@@ -153,6 +153,12 @@ class LaunchLeaf(_Node, frozen=True, tag="launch"):
     word: str | None = None
 
 
+class EngineLeaf(_Node, frozen=True, tag="engine"):
+    """The program that printed the log: one of these names."""
+
+    name: tuple[str, ...]
+
+
 class RuleLeaf(_Node, frozen=True, tag="rule"):
     """Another rule holds."""
 
@@ -196,6 +202,7 @@ Leaf = (
     | MilestoneLeaf
     | MetricLeaf
     | LaunchLeaf
+    | EngineLeaf
     | RuleLeaf
 )
 Condition = All | AnyOf | NoneOf | Sequence | Leaf
@@ -322,5 +329,6 @@ LEAVES: dict[str, type] = {
     "milestone": MilestoneLeaf,
     "metric": MetricLeaf,
     "launch": LaunchLeaf,
+    "engine": EngineLeaf,
     "rule": RuleLeaf,
 }

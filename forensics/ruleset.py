@@ -217,6 +217,8 @@ def _keyed(key: str, value: Any, path: str, places: yamlio.Places, name: str) ->
         raise RuleError(f"unknown condition (one of: {known})", name, line, path[2:])
     if key == "version" and isinstance(value, dict):
         value = {"ranges": value}
+    elif key == "engine" and isinstance(value, str | list):
+        value = {"name": [value] if isinstance(value, str) else value}
     elif isinstance(value, str) and key in _SHORT:
         value = {_SHORT[key]: value}
     if isinstance(value, dict):
@@ -315,6 +317,8 @@ def json_schema() -> dict[str, Any]:
         }
         found["required"] = [k for k in found.get("required", []) if k in found["properties"]]
         leaves[key] = {"anyOf": [{"type": "string"}, found]} if key in _SHORT else found
+    one_or_more = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    leaves["engine"] = one_or_more
     leaves["version"] = {"type": "object", "additionalProperties": {"type": "string"}}
     node = {"$ref": "#/$defs/Condition"}
     many = {"type": "array", "items": node, "minItems": 1}
