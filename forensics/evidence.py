@@ -143,7 +143,7 @@ class Builder:
         self._stride = 1
         self._offsets: dict[int, int] = {}
         self._identity: dict[str, int] = {}
-        self._seen_signals: dict[tuple[str, str], int] = {}
+        self._seen_signals: dict[tuple[str, str, str], int] = {}
         self._assembler = tracebacks.Assembler()
         self._exceptions: list[ExceptionEvent] = []
         self._folded: dict[tuple[str, str, str | None], int] = {}
@@ -235,11 +235,13 @@ class Builder:
         if signal.kind == "statistics":
             for name, number in _numbers(groups):
                 self._numbers.setdefault(name, _Series([])).add(record.line, number)
-        key = (signal.kind, signal.name)
+        key = (dialect.name, signal.kind, signal.name)
         seen = self._seen_signals[key] = self._seen_signals.get(key, 0) + 1
         once = signal.kind in {"milestone", "statistics"}
         if seen <= (1 if once else KEEP_FIRST) and len(self._signals) < MAX_SIGNALS:
-            self._signals.append(SignalEvent(signal.kind, signal.name, record, groups))
+            self._signals.append(
+                SignalEvent(signal.kind, signal.name, record, groups, dialect.name)
+            )
 
     # --- tracebacks ----------------------------------------------------------------------------
 
@@ -428,9 +430,14 @@ class Builder:
             context: What is known beside the log.
         """
         self._collect(self._assembler.finish(), None, 0)
-        signals = tuple(sorted(self._signals, key=lambda s: s.record.line))
-        engine = max(self._identity, key=lambda name: self._identity[name], default=None)
-        dialect = next((d for d in ENGINES if d.name == engine), None)
+        dialect = self._engine()
+        engine = dialect.name if dialect else None
+        signals = tuple(
+            sorted(
+                (s for s in self._signals if _may_say(s.dialect, dialect)),
+                key=lambda s: s.record.line,
+            )
+        )
         run = facts.run_of(signals, engine, context)
         arguments = facts.arguments_of(signals, context)
         milestones = self._milestones(signals, dialect)
@@ -472,6 +479,12 @@ class Builder:
             limits=tuple(text for text in self._limits),
         )
 
+    def _engine(self) -> Dialect | None:
+        """Return the engine whose lines say so most often, or the one that passes them on."""
+        seen = [d for d in ENGINES if self._identity.get(d.name)]
+        engine = max(seen, key=lambda d: self._identity[d.name], default=None)
+        return next((d for d in seen if engine and engine.name in d.passes_on), engine)
+
     def _metrics(self, dialect: Dialect | None, version: str | None) -> Metrics:
         metrics = {name: series.values for name, series in self._numbers.items()}
         return dialect.normalise(metrics, version) if dialect else metrics
@@ -483,7 +496,7 @@ class Builder:
         return tuple(
             Milestone(s.name, s.record.line, s.record.at, seconds_between(self._first_clock, s.record))
             for s in signals
-            if s.kind == "milestone" and s.name in names
+            if s.kind == "milestone" and s.name in names and dialect and s.dialect == dialect.name
         )
 
     def _ending(
@@ -516,6 +529,13 @@ class Builder:
         if any(m.milestone in early for m in milestones):
             return True
         return any(s.kind == "fatal" for s in signals) and not milestones
+
+
+def _may_say(name: str, engine: Dialect | None) -> bool:
+    """Say whether signals of a dialect count in a log of this engine (any, if it is unknown)."""
+    if engine is None or name not in {d.name for d in ENGINES}:
+        return True
+    return name == engine.name or name in engine.passes_on
 
 
 class _Cursor:

@@ -132,7 +132,7 @@ def versions_of(
         value = _first(signals, key)
         if value:
             found[key] = value
-    version = _first(signals, "version")
+    version = _first((s for s in signals if s.dialect == engine), "version")
     if engine and version:
         found[engine] = version
     return {**found, **context.versions}

@@ -163,6 +163,7 @@ class SignalEvent(Struct, frozen=True):
     name: str
     record: Record
     groups: dict[str, str]
+    dialect: str
 
 
 class Milestone(Struct, frozen=True):

@@ -74,6 +74,8 @@ class Dialect(Struct, frozen=True):
         process_of: Frames of a traceback without a prefix to process name and depth.
         normalise: Metrics and version to metrics whose meaning is the same in all versions.
         teardown: Function names in whose frames an exception is only a consequence of ending.
+        passes_on: Engines that this program runs inside and whose output it prints among its
+            own: where it is seen, the log is its, however many lines are theirs.
     """
 
     name: str
@@ -85,3 +87,4 @@ class Dialect(Struct, frozen=True):
     process_of: Callable[[tuple[Frame, ...]], tuple[str | None, int]] = _no_process
     teardown: tuple[str, ...] = ()
     normalise: Callable[[Metrics, str | None], Metrics] = _as_printed
+    passes_on: tuple[str, ...] = ()
