@@ -53,7 +53,8 @@ def parse(text: str, line: int, at: str | None) -> Record | None:
     if _HAS_LEVEL.search(text, 0, 400):
         match = _LINE.match(text)
         if match:
-            process, pid = _last_process(match["procs"])
+            # VLLM_LOGGING_PREFIX stands before the process since 0.31, after it until then.
+            process, pid = _last_process(match["procs"] + match["user"])
             file = match["file"] or match["file0"]
             message = text[match.end() :]
             return Record(
