@@ -323,9 +323,9 @@ class Builder:
 
     def _whose(self, one: tracebacks.Raised) -> tuple[str | None, int]:
         """Return the process of an exception and its depth: as printed, else by its frames."""
+        if one.record.process:
+            return one.record.process, max(e.depth(one.record.process) for e in ENGINES)
         for engine in ENGINES:
-            if one.record.process:
-                return one.record.process, engine.depth(one.record.process)
             process, depth = engine.process_of(one.frames)
             if process:
                 return process, depth

@@ -151,7 +151,8 @@ def run_of(signals: tuple[SignalEvent, ...], engine: str | None, context: Contex
     """Put the facts of one run together."""
     arguments = arguments_of(signals, context)
     versions = versions_of(signals, engine, context)
-    named = (arguments or {}).get("model") or (arguments or {}).get("model_tag")
+    given = arguments or {}
+    named = given.get("model") or given.get("model_tag") or given.get("model_path")
     model = named if isinstance(named, str) else _first(signals, "model")
     return Run(
         engine=engine,
