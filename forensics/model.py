@@ -75,6 +75,7 @@ class Record(Struct, frozen=True):
         kind: `log`, `raw` (no logger prefix), `access` (HTTP access line), `request` (a logged
             request, which quotes what users wrote) or `dump` (engine state printed on failure).
         at: Time from the envelope (RFC 3339), else None.
+        spills: Whether further lines of the same message stand below it without any prefix.
     """
 
     line: int
@@ -87,6 +88,7 @@ class Record(Struct, frozen=True):
     origin: str | None = None
     kind: Literal["log", "raw", "access", "request", "dump"] = "raw"
     at: str | None = None
+    spills: bool = False
 
 
 class Frame(Struct, frozen=True):

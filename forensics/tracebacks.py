@@ -13,6 +13,7 @@ import re
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forensics.model import Frame, Record
 
@@ -25,8 +26,8 @@ _RULE = re.compile(r"^[-+]{4,}|^-\+-")
 _TYPE = re.compile(r"^(?P<type>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:: ?(?P<message>.*))?$", re.DOTALL)
 #: Exception lines that are believed without a traceback before them.
 BARE = (
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|ExceptionGroup|Unsupported|KeyboardInterrupt)"
-    r"(?::|$)"
+    r"^(?:(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|ExceptionGroup)|Exception|KeyboardInterrupt)"
+    r"|(?:[A-Za-z_]\w*\.)+Unsupported)(?::|$)"
 )
 _BARE = re.compile(BARE)
 _PYDANTIC = re.compile(r"^\d+ validation errors? for ")
@@ -43,6 +44,8 @@ _MAX_BARE_EXTRA = 12
 _GRACE = 8
 
 Key = tuple[str | None, int | None, str | None]
+#: Lines without any prefix.
+_RAW: Key = (None, None, None)
 
 
 class Raised(Struct):
@@ -72,9 +75,10 @@ class _Open(Struct):
 
 
 class _Stream(Struct):
-    """What one source of lines is in the middle of."""
+    """What one source of lines is in the middle of; `owner` printed the message's first line."""
 
     open: list[_Open]
+    owner: Record | None = None
     collecting: Raised | None = None
     last: int | None = None
     relation: Literal["cause", "context"] | None = None
@@ -104,9 +108,14 @@ class Assembler:
     def feed(self, record: Record) -> None:
         """Take the next record."""
         self._fed += 1
-        key = (record.process, record.pid, record.origin)
         if record.kind in {"access", "request", "dump"}:
             return
+        key = (record.process, record.pid, record.origin)
+        if record.spills:
+            # A new message begins, whose further lines look like raw output.
+            key = _RAW
+            if key in self._streams:
+                self._close(self._streams[key])
         body, in_group = record.message, False
         gutter = _GUTTER.match(body)
         if gutter:
@@ -149,6 +158,8 @@ class Assembler:
     def _header(self, stream: _Stream, record: Record, *, in_group: bool) -> None:
         self._close(stream)
         cause = stream.last if stream.relation else None
+        if record.spills or cause is None:
+            stream.owner = record if record.spills else None
         stream.open.append(
             _Open(record.line, [], stream.relation if cause is not None else None, cause, in_group)
         )
@@ -203,6 +214,9 @@ class Assembler:
         found = _TYPE.match(body.rstrip())
         if found is None:
             return
+        owner = stream.owner if opened else None
+        if owner is not None:
+            record = replace(record, process=owner.process, pid=owner.pid, level=owner.level)
         relation = opened.relation if opened else stream.relation
         cause = opened.cause if opened else (stream.last if stream.relation else None)
         raised = Raised(
@@ -229,6 +243,7 @@ class Assembler:
         logged = record.origin is not None
         limit = _MAX_EXTRA if logged or body[:1].isspace() else _MAX_BARE_EXTRA
         foreign = _FOREIGN.match(body) is not None or (not logged and record.level is not None)
+        foreign = foreign or (raised.in_group and _RULE.match(body) is not None)
         # Raw output has no end mark: a blank line and then an unindented one is something new.
         over = not logged and stream.blank and not body[:1].isspace() and not _PYDANTIC.match(raised.message)
         if foreign or over or len(raised.extra) >= limit:
