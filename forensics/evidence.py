@@ -143,6 +143,7 @@ class Builder:
         self._stride = 1
         self._offsets: dict[int, int] = {}
         self._identity: dict[str, int] = {}
+        self._ready: dict[str, int] = {}
         self._seen_signals: dict[tuple[str, str, str], int] = {}
         self._assembler = tracebacks.Assembler()
         self._exceptions: list[ExceptionEvent] = []
@@ -235,12 +236,16 @@ class Builder:
         if signal.kind == "statistics":
             for name, number in _numbers(groups):
                 self._numbers.setdefault(name, _Series([])).add(record.line, number)
+        if signal.kind == "milestone" and signal.name == dialect.ready:
+            self._ready[dialect.name] = record.line
         key = (dialect.name, signal.kind, signal.name)
         seen = self._seen_signals[key] = self._seen_signals.get(key, 0) + 1
         once = signal.kind in {"milestone", "statistics"}
         if seen <= (1 if once else KEEP_FIRST) and len(self._signals) < MAX_SIGNALS:
             self._signals.append(
-                SignalEvent(signal.kind, signal.name, record, groups, dialect.name)
+                SignalEvent(
+                    signal.kind, signal.name, record, groups, dialect.name, signal.gives_up
+                )
             )
 
     # --- tracebacks ----------------------------------------------------------------------------
@@ -467,6 +472,7 @@ class Builder:
             exceptions=tuple(self._exceptions),
             signals=signals,
             milestones=milestones,
+            last_ready=self._ready.get(engine or ""),
             metrics=self._metrics(dialect, run.engine_version),
             arguments=arguments,
             architecture=facts.architectures_of(signals),

@@ -159,13 +159,17 @@ class Hit(Struct, frozen=True):
 
 
 class SignalEvent(Struct, frozen=True):
-    """A line in which a dialect recognised something it knows (a milestone, a fact, a stop …)."""
+    """A line in which a dialect recognised something it knows (a milestone, a fact, a stop …).
+
+    `dialect` names the dialect; for the rest see `forensics.engines.dialect.Signal`.
+    """
 
     kind: str
     name: str
     record: Record
     groups: dict[str, str]
     dialect: str
+    gives_up: str = "never"
 
 
 class Milestone(Struct, frozen=True):
@@ -262,6 +266,7 @@ class Evidence(Struct, frozen=True):
         exceptions: Exceptions in the order in which their lines were printed, repeats folded.
         signals: What the dialect recognised, by kind, in order.
         milestones: Milestones reached, first occurrence each, in order of lines.
+        last_ready: Line at which the server last said that it is ready, None if never.
         metrics: Numbers by name, one list entry a window: (line, value).
         arguments: Server arguments, None when unknown.
         architecture: Model architectures seen, target first.
@@ -281,6 +286,7 @@ class Evidence(Struct, frozen=True):
     exceptions: tuple[ExceptionEvent, ...]
     signals: tuple[SignalEvent, ...]
     milestones: tuple[Milestone, ...]
+    last_ready: int | None
     metrics: dict[str, list[tuple[int, float]]]
     arguments: dict[str, Any] | None
     architecture: tuple[str, ...]

@@ -54,6 +54,7 @@ def judge(evidence: Evidence) -> Judgement:
     stop = _stop_line(evidence)
     failure = _find(evidence, dialect, ready, stop)
     if failure is None:
+        ready = ready if ready is not None else _waiting_line(evidence, dialect)
         failure = _cut(evidence, ready, stop)
     return Judgement(failure, _outcome(evidence, failure, ready, stop), ready, stop)
 
@@ -69,6 +70,13 @@ def _ready_line(evidence: Evidence, dialect: Dialect | None) -> int | None:
     # A log that begins while serving has numbers of serving instead.
     numbers = evidence.metrics.get("generation_tokens_per_s")
     return numbers[0][0] if numbers else None
+
+
+def _waiting_line(evidence: Evidence, dialect: Dialect | None) -> int | None:
+    """Return where a program that loads nothing by itself began to wait for work, if it still does."""
+    last = evidence.milestones[-1] if evidence.milestones else None
+    waits = last is not None and dialect is not None and last.milestone == dialect.waits
+    return last.line if last is not None and waits else None
 
 
 def _crash_line(evidence: Evidence) -> int | None:
@@ -165,7 +173,7 @@ def _find(
         for s in evidence.signals
         if s.kind in {"fatal", "death"}
         and (stop is None or s.record.line < stop)
-        and not _progress_after(s.record.line, s.record.process, evidence)
+        and not _progress_after(s.record.line, s.record.process, evidence, ready)
     ]
     first_signal = min(signals, key=lambda s: s.record.line, default=None)
     first = min(candidates, key=_start, default=None)
@@ -204,19 +212,37 @@ def _counts(
         earlier = any(_start(e) < _start(event) for e in evidence.exceptions if e is not event)
         if earlier:
             return False
-    return not _progress_after(event.end_line, event.process, evidence)
+    return not _progress_after(event.end_line, event.process, evidence, ready)
 
 
-def _progress_after(line: int, process: str | None, evidence: Evidence) -> bool:
+def _progress_after(
+    line: int, process: str | None, evidence: Evidence, ready: int | None
+) -> bool:
     """Say whether the start went on after a line: then what stood there was handled.
 
     Other ranks may still print progress while one has failed, so the same process must have gone
-    on; for the server itself, or where nobody is named, any process.
+    on; for the server itself, or where nobody is named, any process. What comes after the program
+    gave up is another piece of work.
     """
     by_line = {s.record.line: s.record.process for s in evidence.signals if s.kind == "milestone"}
-    later = [m.line for m in evidence.milestones if m.line > line]
+    reached = [m.line for m in evidence.milestones]
+    if evidence.last_ready is not None:
+        reached.append(evidence.last_ready)
+    gave_up = _gave_up(line, evidence, ready)
+    later = [n for n in reached if n > line and (gave_up is None or n < gave_up)]
     outer = process is None or _depth(process) <= 1
-    return any(outer or by_line.get(n) in {process, None} for n in later)
+    return any(outer or (n in by_line and by_line[n] in {process, None}) for n in later)
+
+
+def _gave_up(line: int, evidence: Evidence, ready: int | None) -> int | None:
+    """Return the line, from this one on, by which the program gave up what it was doing."""
+    lines = [
+        s.record.line
+        for s in evidence.signals
+        if s.gives_up == "always"
+        or (s.gives_up == "serving" and ready is not None and s.record.line > ready)
+    ]
+    return min((n for n in lines if n >= line), default=None)
 
 
 def _depth(process: str) -> int:

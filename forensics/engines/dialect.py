@@ -37,6 +37,9 @@ class Signal(Struct, frozen=True):
         identity: Whether such a line says that the dialect's program printed the log.
         after_failure: Whether the same line also appears in the wake of a crash.
         find: A simpler pattern to look for first, for lines that are frequent in healthy logs.
+        gives_up: When the line ends a piece of work for good, so that nothing that succeeds later
+            makes good what failed before it (a server that loads one model after another):
+            always, or only where it comes after the server was ready.
 
     Groups of statistics are read as numbers; a name that ends in `_pct` is a percentage (kept as
     a fraction without the ending), one that ends in `_list` a list (kept as `…_1`, `…_2`, …).
@@ -48,6 +51,7 @@ class Signal(Struct, frozen=True):
     identity: bool = False
     after_failure: bool = False
     find: str | None = None
+    gives_up: Literal["never", "serving", "always"] = "never"
 
 
 Metrics = dict[str, list[tuple[int, float]]]
@@ -70,6 +74,8 @@ class Dialect(Struct, frozen=True):
         parse: `(text, line, at)` to a record, or None where the text has no prefix of this kind.
         milestones: Names in the order in which a start reaches them.
         ready: The milestone from which on the server serves.
+        waits: The milestone at which the program waits for its first work, where it does so
+            before it loads anything: there it is as good as ready.
         depth: Process name to how far inside the program it is (3 worker, 2 engine, 1 server).
         process_of: Frames of a traceback without a prefix to process name and depth.
         normalise: Metrics and version to metrics whose meaning is the same in all versions.
@@ -83,6 +89,7 @@ class Dialect(Struct, frozen=True):
     parse: Callable[[str, int, str | None], Record | None]
     milestones: tuple[str, ...] = ()
     ready: str | None = None
+    waits: str | None = None
     depth: Callable[[str], int] = lambda _: 0
     process_of: Callable[[tuple[Frame, ...]], tuple[str | None, int]] = _no_process
     teardown: tuple[str, ...] = ()
