@@ -16,7 +16,7 @@ from forensics import __version__, cache, redaction, ruleset
 from forensics.conditions import prefilterable
 from forensics.envelopes import Block, clean, detect
 from forensics.errors import SourceError
-from forensics.evidence import Builder, Wanted, index_of, wanted
+from forensics.evidence import Builder, Wanted, in_window, index_of, wanted
 from forensics.hyperscan_finder import HyperscanFinder, finder
 from forensics.inspection import read as read_inspection
 from forensics.model import (
@@ -72,7 +72,7 @@ def prepare(rules: ruleset.RuleSet | None = None, *, plain: bool = False) -> Eng
     """
     rules = rules if rules is not None else load_rules()
     wants = wanted(patterns_of(rules))
-    return Engine(rules, wants, PlainFinder(wants.finds) if plain else finder(wants.finds))
+    return Engine(rules, wants, PlainFinder(wants.finds) if plain else finder(wants.finds, wants.statistics))
 
 
 def patterns_of(rules: ruleset.RuleSet) -> Iterable[str]:
@@ -182,33 +182,39 @@ def _scanned(reader: _Reader, find: HyperscanFinder | PlainFinder) -> Iterator[S
     runs = reader.runs()
     first = next(runs, b"")
     second = next(runs, None)
-    line = 1
+    blocks = _blocks(_chain(first, second, runs))
     if second is None or not isinstance(find, HyperscanFinder):
-        for run in _chain(first, second, runs):
-            block = clean(run, line)
-            line += block.lines
-            yield block, find.candidates(block.text)
+        for block, wanted_numbers in blocks:
+            yield block, find.candidates(block.text, statistics=wanted_numbers)
         return
     workers = max(2, min(4, os.cpu_count() or 2))
     finders: deque[HyperscanFinder] = deque(find.clone() for _ in range(workers))
 
-    def work(block: Block) -> Scanned:
+    def work(block: Block, wanted_numbers: bool) -> Scanned:  # noqa: FBT001 - given to a pool
         mine = finders.popleft()
         try:
-            return block, mine.candidates(block.text)
+            return block, mine.candidates(block.text, statistics=wanted_numbers)
         finally:
             finders.append(mine)
 
     with ThreadPoolExecutor(workers) as pool:
         queue: deque[Future[Scanned]] = deque()
-        for run in _chain(first, second, runs):
-            block = clean(run, line)
-            line += block.lines
-            queue.append(pool.submit(work, block))
+        for block, wanted_numbers in blocks:
+            queue.append(pool.submit(work, block, wanted_numbers))
             if len(queue) > workers + _AHEAD:
                 yield queue.popleft().result()
         while queue:
             yield queue.popleft().result()
+
+
+def _blocks(runs: Iterable[bytes]) -> Iterator[tuple[Block, bool]]:
+    """Clean runs; say for each whether lines of statistics are wanted in it."""
+    line, position = 1, 0
+    for run in runs:
+        block = clean(run, line)
+        yield block, in_window(position, len(block.text))
+        line += block.lines
+        position += len(block.text)
 
 
 def _chain(first: bytes, second: bytes | None, rest: Iterator[bytes]) -> Iterator[bytes]:

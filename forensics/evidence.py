@@ -39,12 +39,28 @@ MAX_SIGNALS = 400
 MAX_EXCERPTS = 400
 MAX_LINE_BYTES = 262_144
 MAX_SERIES = 4096
-#: Lines of statistics that are all read; of more, ever fewer are (by their place in the log).
-_ALL_STATISTICS = 1024
+#: A log of days holds millions of lines of statistics, and medians need only some: all are read
+#: in the first part, then those in one window of each period (bytes of clean text).
+STATISTICS_FIRST = 16 * 1024 * 1024
+STATISTICS_PERIOD = 16 * 1024 * 1024
+STATISTICS_WINDOW = 1024 * 1024
 _WINDOW = 262_144
 _CONTEXT_LINES = 2
 _QUIET = {"DEBUG", "INFO"}
 _BLANK = b" \t\r\n\0"
+
+
+def in_window(position: int, length: int = 1) -> bool:
+    """Say whether lines of statistics are read anywhere in a stretch of the clean text.
+
+    Args:
+        position: Where it begins, in bytes.
+        length: How long it is.
+    """
+    if position < STATISTICS_FIRST:
+        return True
+    phase = position % STATISTICS_PERIOD
+    return phase < STATISTICS_WINDOW or phase + length > STATISTICS_PERIOD
 
 
 class Wanted(Struct, frozen=True):
@@ -56,6 +72,7 @@ class Wanted(Struct, frozen=True):
         signals: Pattern index to the signals that use it, with their dialects.
         rules: Indices that rules use.
         structure: Indices at which a traceback may begin.
+        statistics: Texts that mark a line of running statistics.
     """
 
     patterns: tuple[str, ...]
@@ -63,6 +80,7 @@ class Wanted(Struct, frozen=True):
     signals: dict[int, tuple[tuple[Dialect, Signal], ...]]
     rules: frozenset[int]
     structure: frozenset[int]
+    statistics: tuple[str, ...]
 
 
 def wanted(rule_patterns: Iterable[str]) -> Wanted:
@@ -84,6 +102,9 @@ def wanted(rule_patterns: Iterable[str]) -> Wanted:
         signals={k: tuple(v) for k, v in signals.items()},
         rules=rules,
         structure=frozenset(structure),
+        statistics=tuple(
+            s.find for d in DIALECTS for s in d.signals if s.kind == "statistics" and s.find
+        ),
     )
 
 
@@ -134,13 +155,8 @@ class Builder:
         self._hits: dict[int, dict[str, _Kept]] = {}
         self._signals: list[SignalEvent] = []
         self._numbers: dict[str, _Series] = {}
-        self._statistics = frozenset(
-            index
-            for index, uses in wants.signals.items()
-            if index not in wants.rules and all(s.kind == "statistics" for _, s in uses)
-        )
-        self._statistics_read = 0
-        self._stride = 1
+        self._statistics = tuple(text.encode() for text in wants.statistics)
+        self._position = 0
         self._offsets: dict[int, int] = {}
         self._identity: dict[str, int] = {}
         self._ready: dict[str, int] = {}
@@ -189,18 +205,21 @@ class Builder:
         if found:
             self._line(cursor, start, end, found, walked)
         self._remember_end(block)
+        self._position += len(text)
+
+    @property
+    def position(self) -> int:
+        """Bytes of clean text taken so far."""
+        return self._position
 
     def _line(self, cursor: _Cursor, start: int, end: int, found: set[int], walked: int) -> int:
         """Handle one line with its candidates; return up to where tracebacks were read."""
-        if found <= self._statistics:
-            if (start >> 6) % self._stride:
-                return walked
-            self._statistics_read += 1
-            if self._statistics_read >= _ALL_STATISTICS * self._stride:
-                self._stride *= 2
         block = cursor.block
+        raw = block.text[start : min(end, start + MAX_LINE_BYTES)]
+        if not in_window(self._position + start) and any(text in raw for text in self._statistics):
+            return walked
         number = cursor.line(start)
-        record = understand(block.text[start : min(end, start + MAX_LINE_BYTES)], number, self._envelope)
+        record = understand(raw, number, self._envelope)
         begins = False
         for index in sorted(found):
             pattern = self._wants.patterns[index]
@@ -435,6 +454,7 @@ class Builder:
             context: What is known beside the log.
         """
         self._collect(self._assembler.finish(), None, 0)
+        self._exceptions = _in_order(self._exceptions)
         dialect = self._engine()
         engine = dialect.name if dialect else None
         signals = tuple(
@@ -542,6 +562,16 @@ def _may_say(name: str, engine: Dialect | None) -> bool:
     if engine is None or name not in {d.name for d in ENGINES}:
         return True
     return name == engine.name or name in engine.passes_on
+
+
+def _in_order(exceptions: list[ExceptionEvent]) -> list[ExceptionEvent]:
+    """Sort exceptions by their lines: of interleaved ones, a later one may be finished first."""
+    order = sorted(range(len(exceptions)), key=lambda i: exceptions[i].line)
+    place = {old: new for new, old in enumerate(order)}
+    return [
+        replace(one, cause=None if one.cause is None else place[one.cause])
+        for one in (exceptions[i] for i in order)
+    ]
 
 
 class _Cursor:

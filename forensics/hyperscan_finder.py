@@ -7,46 +7,65 @@ lock, so that blocks can be scanned in threads.
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
 
 from forensics import cache
-from forensics.patterns import PlainFinder, relax
+from forensics.patterns import PlainFinder, relax, required_literal
+
+
+#: Part of the cache's key: raise it when `relax` or the flags change what is compiled.
+_ALGORITHM = 3
+#: A text of this length that every match holds is looked for in place of the pattern: plain texts
+#: are found several times faster, and one this long rarely stands in a line that does not match.
+_TELLING = 12
 
 
 class HyperscanFinder:
     """One pass over the block for all patterns.
 
+    Every reported match costs a call, so there is a second, leaner database without the lines of
+    running statistics, for the parts of a log in which those are not wanted.
+
     Args:
-        patterns: The patterns as written.
+        patterns: What to look for, by index.
+        statistics: Texts that mark lines of running statistics.
 
     Raises:
         ImportError: There is no Hyperscan for this machine.
     """
 
-    def __init__(self, patterns: tuple[str, ...]) -> None:
+    def __init__(self, patterns: tuple[str, ...], statistics: tuple[str, ...] = ()) -> None:
         import hyperscan
 
-        self._hyperscan = hyperscan
         self.patterns = patterns
-        self._database = _database(hyperscan, patterns)
-        self._scratch = hyperscan.Scratch(self._database)
-        self._first = True
+        everything = {i: p for i, p in enumerate(patterns)}
+        lean = {i: p for i, p in everything.items() if not any(s in p for s in statistics)}
+        full_database = _database(hyperscan, everything)
+        lean_database = full_database if len(lean) == len(everything) else _database(hyperscan, lean)
+        self._full = (full_database, hyperscan.Scratch(full_database))
+        self._lean = (lean_database, hyperscan.Scratch(lean_database))
 
     def clone(self) -> HyperscanFinder:
         """Return a finder for another thread (a scratch space serves one scan at a time)."""
         twin = object.__new__(HyperscanFinder)
-        twin._hyperscan, twin.patterns = self._hyperscan, self.patterns
-        twin._database, twin._scratch = self._database, self._scratch.clone()
+        twin.patterns = self.patterns
+        twin._full = (self._full[0], self._full[1].clone())
+        twin._lean = (self._lean[0], self._lean[1].clone())
         return twin
 
-    def candidates(self, block: bytes) -> list[tuple[int, int]]:
-        """Return the (end offset, pattern index) of each match, by offset."""
+    def candidates(self, block: bytes, *, statistics: bool = True) -> list[tuple[int, int]]:
+        """Return the (end offset, pattern index) of each match, by offset.
+
+        Args:
+            block: Clean text of whole lines.
+            statistics: Whether lines of running statistics are wanted.
+        """
+        database, scratch = self._full if statistics else self._lean
         found: list[tuple[int, int]] = []
-        self._database.scan(
-            block, match_event_handler=_collect, context=found.append, scratch=self._scratch
-        )
+        database.scan(block, match_event_handler=_collect, context=found.append, scratch=scratch)
         found.sort()
         return found
 
@@ -55,18 +74,21 @@ def _collect(index: int, _start: int, end: int, _flags: int, append: Any) -> Non
     append((end, index))
 
 
-def finder(patterns: tuple[str, ...]) -> HyperscanFinder | PlainFinder:
+def finder(
+    patterns: tuple[str, ...], statistics: tuple[str, ...] = ()
+) -> HyperscanFinder | PlainFinder:
     """Return the fastest finder that this machine has."""
     try:
-        return HyperscanFinder(patterns)
+        return HyperscanFinder(patterns, statistics)
     except ImportError:
         return PlainFinder(patterns)
 
 
-def _database(hyperscan: Any, patterns: tuple[str, ...]) -> Any:  # noqa: ANN401 - untyped module
+def _database(hyperscan: Any, patterns: dict[int, str]) -> Any:  # noqa: ANN401 - untyped module
     """Load the compiled database of these patterns, or compile and keep it."""
-    stamp = f"{hyperscan.__version__}|{sys.platform}|{sys.version_info[:2]}"
-    key = hashlib.sha256("\0".join((stamp, *patterns)).encode()).hexdigest()[:32]
+    stamp = f"{_ALGORITHM}|{hyperscan.__version__}|{sys.platform}|{sys.version_info[:2]}"
+    listed = (f"{i} {p}" for i, p in patterns.items())
+    key = hashlib.sha256("\0".join((stamp, *listed)).encode()).hexdigest()[:32]
     name = f"patterns-{key}"
     body = cache.read(name)
     if body is not None:
@@ -82,38 +104,41 @@ def _database(hyperscan: Any, patterns: tuple[str, ...]) -> Any:  # noqa: ANN401
     return database
 
 
-def compile_database(hyperscan: Any, patterns: Iterable[str]) -> Any:  # noqa: ANN401
+def compile_database(hyperscan: Any, patterns: dict[int, str]) -> Any:  # noqa: ANN401
     """Compile patterns, each under its index.
 
     A pattern that Hyperscan cannot take as it is (look-around, back-reference) is compiled in
-    prefilter mode, which may only match more; one that it cannot take at all matches every line.
+    prefilter mode, which may only match more; of one that it cannot take at all every line is a
+    candidate.
     """
-    relaxed = [relax(p) for p in patterns]
-    flags = [hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_ALLOWEMPTY] * len(relaxed)
+    plain = hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_ALLOWEMPTY
+    found = {i: (searched_for(p), plain) for i, p in patterns.items()}
     try:
-        return _compile(hyperscan, relaxed, flags)
+        return _compile(hyperscan, found)
     except hyperscan.HyperscanError:
-        for i, pattern in enumerate(relaxed):
-            for flag, text in (
-                (flags[i], pattern),
-                (flags[i] | hyperscan.HS_FLAG_PREFILTER, pattern),
-                (flags[i], "$"),
-            ):
+        for i, (text, _) in found.items():
+            for attempt in ((text, plain), (text, plain | hyperscan.HS_FLAG_PREFILTER), ("$", plain)):
                 try:
-                    _compile(hyperscan, [text], [flag])
+                    _compile(hyperscan, {i: attempt})
                 except hyperscan.HyperscanError:
                     continue
-                relaxed[i], flags[i] = text, flag
+                found[i] = attempt
                 break
-        return _compile(hyperscan, relaxed, flags)
+        return _compile(hyperscan, found)
 
 
-def _compile(hyperscan: Any, expressions: list[str], flags: list[int]) -> Any:  # noqa: ANN401
+def searched_for(pattern: str) -> str:
+    """Return what Hyperscan looks for in place of a pattern."""
+    literal = required_literal(pattern)
+    return re.escape(literal) if len(literal) >= _TELLING else relax(pattern)
+
+
+def _compile(hyperscan: Any, expressions: dict[int, tuple[str, int]]) -> Any:  # noqa: ANN401
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     database.compile(
-        expressions=[e.encode() for e in expressions],
-        ids=list(range(len(expressions))),
-        flags=flags,
+        expressions=[text.encode() for text, _ in expressions.values()],
+        ids=list(expressions),
+        flags=[flags for _, flags in expressions.values()],
         elements=len(expressions),
     )
     return database
@@ -129,7 +154,7 @@ def unsupported(patterns: Iterable[str]) -> list[str]:
     for pattern in patterns:
         flags = hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_ALLOWEMPTY
         try:
-            _compile(hyperscan, [relax(pattern)], [flags])
+            _compile(hyperscan, {0: (relax(pattern), flags)})
         except hyperscan.HyperscanError:
             found.append(pattern)
     return found

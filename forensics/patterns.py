@@ -53,6 +53,9 @@ def relax(pattern: str) -> str:
             negated = pattern.startswith("^", i + 1)
             out.append(r"[^\n" if negated else "[")
             i += int(negated)
+            if negated and pattern.startswith("-", i + 1):
+                out.append(r"\-")  # a plain dash would make a range of the newline
+                i += 1
         elif char == "{" and (found := _RANGE.match(pattern, i)):
             least, most = int(found[1]), int(found[2])
             out.append(found[0] if most <= 3 else "*" if least == 0 else f"{{{least},}}")
@@ -107,8 +110,13 @@ def confirm(pattern: str, message: str) -> dict[str, str] | None:
 class Finder(Protocol):
     """Names candidates in a block of clean text."""
 
-    def candidates(self, block: bytes) -> list[tuple[int, int]]:
-        """Return (offset of a byte in the line or of its end, pattern index), by offset."""
+    def candidates(self, block: bytes, *, statistics: bool = True) -> list[tuple[int, int]]:
+        """Return (offset of a byte in the line or of its end, pattern index), by offset.
+
+        Args:
+            block: Clean text of whole lines.
+            statistics: Whether lines of running statistics are wanted.
+        """
 
 
 class PlainFinder:
@@ -117,8 +125,9 @@ class PlainFinder:
     def __init__(self, patterns: tuple[str, ...]) -> None:
         self.patterns = patterns
 
-    def candidates(self, block: bytes) -> list[tuple[int, int]]:
+    def candidates(self, block: bytes, *, statistics: bool = True) -> list[tuple[int, int]]:
         """Return every line with every pattern."""
+        del statistics
         found: list[tuple[int, int]] = []
         start = 0
         indices = range(len(self.patterns))
@@ -127,3 +136,40 @@ class PlainFinder:
             found.extend((end, index) for index in indices)
             start = end + 1
         return found
+
+
+def required_literal(pattern: str) -> str:
+    """Return the longest text that every match of a pattern holds.
+
+    Empty where there is none, and for patterns with flags (letters without regard to case).
+    """
+    # The parsed tree of a pattern has no public reader.
+    from re import _parser as parser  # type: ignore[attr-defined]
+
+    if "(?i" in pattern or "(?x" in pattern:
+        return ""
+    return _literal(list(parser.parse(pattern)))
+
+
+def _literal(tree: list[Any]) -> str:
+    """Return the longest mandatory run of literals in a parsed pattern."""
+    best = run = ""
+    for op, argument in tree:
+        name = str(op)
+        if name == "LITERAL":
+            run += chr(argument)
+        elif name == "SUBPATTERN" and all(str(o) == "LITERAL" for o, _ in argument[3]):
+            run += "".join(chr(code) for _, code in argument[3])
+        else:
+            run = ""
+            best = max(best, _inner_literal(name, argument), key=len)
+        best = max(best, run, key=len)
+    return best
+
+
+def _inner_literal(name: str, argument: Any) -> str:  # noqa: ANN401 - parsed pattern
+    if name == "SUBPATTERN":
+        return _literal(list(argument[3]))
+    if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"} and argument[0] > 0:
+        return _literal(list(argument[2]))
+    return ""

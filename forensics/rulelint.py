@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-# The parsed tree of a pattern has no public reader.
-from re import _constants as constants  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
-from typing import Any
 
 from forensics.hyperscan_finder import unsupported
+from forensics.patterns import required_literal
 
 from forensics.rules_schema import ExceptionLeaf, FixSpec, LineLeaf, Rule, RuleLeaf
 from forensics.ruleset import RuleSet, captures_of, conditions_of, patterns_of, placeholders, walk
@@ -116,34 +113,5 @@ def _pattern(pattern: str, *, line: bool) -> Iterator[str]:
         yield f"a line pattern sees one line: {pattern!r}"
     if re.search(r"(?:\.|\\S|\\w)[*+]\)?$", pattern):
         yield f"an open repeat at the end needs $ after it: {pattern!r}"
-    if longest_literal(pattern) < _LEAST_LITERAL:
+    if "|" not in pattern and len(required_literal(pattern)) < _LEAST_LITERAL:
         yield f"no literal of {_LEAST_LITERAL} characters to look for: {pattern!r}"
-
-
-def longest_literal(pattern: str) -> int:
-    """Return the length of the longest text that every match must hold."""
-    return _longest(parser.parse(pattern))
-
-
-def _longest(tree: Any) -> int:  # noqa: ANN401 - parsed pattern
-    best = run = 0
-    for op, argument in tree:
-        if op is constants.LITERAL:
-            run += 1
-            best = max(best, run)
-            continue
-        if op is constants.SUBPATTERN:
-            inner = list(argument[3])
-            if all(o is constants.LITERAL for o, _ in inner):
-                run += len(inner)
-                best = max(best, run)
-                continue
-            best = max(best, _longest(inner))
-        elif op is constants.BRANCH:
-            best = max(best, min((_longest(list(b)) for b in argument[1]), default=0))
-        elif op in {constants.MAX_REPEAT, constants.MIN_REPEAT} and argument[0] > 0:
-            best = max(best, _longest(list(argument[2])))
-        run = 0
-    return best
-
-

@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from msgspec import Struct
 
@@ -60,23 +60,21 @@ class Opened(Struct):
             SourceError: Reading or unpacking failed on the way.
         """
         rest = self.head
-        while True:
-            chunk = _read(self.file, CHUNK, self.source.name)
-            if not chunk:
-                break
-            cut = chunk.rfind(b"\n") + 1
-            if cut:
-                run, rest = rest + chunk[:cut] if rest else chunk[:cut], chunk[cut:]
-            else:
-                rest += chunk
-                if len(rest) < MAX_LINE:
-                    continue
-                run, rest = rest, b""
+        while rest or (rest := _read(self.file, CHUNK, self.source.name)):
+            # To the end of the line that the chunk cut: the next run begins a line.
+            tail = b"" if rest.endswith(b"\n") else _to_line_end(self.file, self.source.name)
+            run = rest + tail if tail else rest
             self.consumed += len(run)
             yield run
-        if rest:
-            self.consumed += len(rest)
-            yield rest
+            rest = b""
+
+
+def _to_line_end(file: IO[bytes], name: str) -> bytes:
+    """Read on to the end of the current line, but not without bound."""
+    try:
+        return file.readline(MAX_LINE)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise SourceError(f"{name} cannot be read", str(error)) from None
 
 
 def _read(file: IO[bytes], size: int, name: str) -> bytes:
@@ -188,8 +186,46 @@ class _Joined:
             return data
         return self._rest.read(size)
 
+    def readline(self, size: int = -1) -> bytes:
+        if self._first:
+            end = self._first.find(b"\n") + 1 or len(self._first)
+            line, self._first = self._first[:end], self._first[end:]
+            return line if line.endswith(b"\n") else line + self._rest.readline(size)
+        return self._rest.readline(size)
+
     def close(self) -> None:
         self._rest.close()
+
+
+class _Lines:
+    """A stream that can only read, given `readline`."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - zstandard's reader
+        self._stream = stream
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        if self._rest:
+            data, self._rest = self._rest[:size], self._rest[size:]
+            return data
+        data: bytes = self._stream.read(size)
+        return data
+
+    def readline(self, size: int) -> bytes:
+        line = b""
+        while len(line) < size:
+            data = self.read(65_536)
+            if not data:
+                break
+            end = data.find(b"\n") + 1
+            if end:
+                self._rest = data[end:] + self._rest
+                return line + data[:end]
+            line += data
+        return line
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 def _peek(file: IO[bytes], name: str) -> bytes:
@@ -215,7 +251,7 @@ def _unpacked(file: IO[bytes], magic: bytes, name: str) -> IO[bytes]:
         import zstandard
 
         reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        return cast("IO[bytes]", reader)
+        return _Lines(reader)  # type: ignore[return-value]
     return file
 
 
