@@ -15,6 +15,7 @@ import yaml
 from forensics.analysis import Engine, examine_bytes, prepare
 from forensics.envelopes import clean, detect
 from forensics.evidence import Builder, wanted
+from forensics.hyperscan_finder import finder
 from forensics.model import Context, Diagnosis, Evidence, Source
 from forensics.patterns import PlainFinder
 from forensics.rules_schema import Rule
@@ -151,17 +152,18 @@ def evidence(
     patterns: Iterable[str] = (),
     context: Context | None = None,
     size: int = 4 * 1024 * 1024,
+    fast: bool = False,
 ) -> Evidence:
-    """Read a log by the reference path."""
+    """Read a log, by the reference path unless it is large (`fast`)."""
     data = log.encode() if isinstance(log, str) else log
     wants = wanted(patterns)
     builder = Builder(wants, detect(data[:65_536]))
-    finder = PlainFinder(wants.finds)
+    find = finder(wants.finds) if fast else PlainFinder(wants.finds)
     line = 1
     for run in runs(data, size):
         block = clean(run, line)
         line += block.lines
-        builder.feed(block, finder.candidates(block.text))
+        builder.feed(block, find.candidates(block.text))
     return builder.finish(Source("text", "test", bytes=len(data)), context or Context())
 
 
