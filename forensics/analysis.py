@@ -35,8 +35,7 @@ from forensics.sources import open_source
 from forensics.triage import Triage, decide
 
 #: Blocks in work at once; each holds a few megabytes.
-_AHEAD = 3
-_SMALL = 4 * 1024 * 1024
+_AHEAD = 6
 
 
 class _Reader(Protocol):

@@ -41,9 +41,9 @@ MAX_LINE_BYTES = 262_144
 MAX_SERIES = 4096
 #: A log of days holds millions of lines of statistics, and medians need only some: all are read
 #: in the first part, then those in one window of each period (bytes of clean text).
-STATISTICS_FIRST = 16 * 1024 * 1024
+STATISTICS_FIRST = 8 * 1024 * 1024
 STATISTICS_PERIOD = 16 * 1024 * 1024
-STATISTICS_WINDOW = 1024 * 1024
+STATISTICS_WINDOW = 512 * 1024
 _WINDOW = 262_144
 _CONTEXT_LINES = 2
 _QUIET = {"DEBUG", "INFO"}
@@ -436,7 +436,8 @@ class Builder:
             start = block.text.rfind(b"\n", 0, edge - 1) + 1 if edge > 1 else 0
             line = block.text[start:edge]
             if line.strip(_BLANK):
-                number = _line_of(block, start)
+                after = block.text.count(b"\n", start)
+                number = block.line_at(block.newlines - after, start)
                 self._last = understand(line.rstrip(b"\n")[:MAX_LINE_BYTES], number, self._envelope)
                 return
             edge = start

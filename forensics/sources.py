@@ -19,7 +19,7 @@ from msgspec import Struct
 from forensics.errors import SourceError
 from forensics.model import Source
 
-CHUNK = 4 * 1024 * 1024
+CHUNK = 1024 * 1024
 #: A line longer than this is handed on in pieces.
 MAX_LINE = 32 * 1024 * 1024
 _HEAD = 65_536
