@@ -47,6 +47,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fatal", "python", r"^Fatal Python error: "),
     Signal("fatal", "signal", r"(?:^|: line \d+: +\d+ |\s)(?:Segmentation fault|Aborted|Illegal instruction|Bus error|Killed)(?: +\(core dumped\)|\s{2,}\S.{0,200}$)|^(?:Segmentation fault|Killed|Illegal instruction|Bus error)$|^!!!!!!! Segfault encountered !!!!!!!"),
     Signal("fatal", "panic", r"^thread '[^']{0,80}' (?:\(\d+\) )?panicked at "),
+    Signal("fatal", "go", r"^panic: |^fatal error: (?:unexpected signal|runtime: |out of memory|all goroutines are asleep|concurrent map|stack overflow)|^SIG(?:SEGV|ABRT|BUS|ILL|FPE): \w"),
     Signal("fatal", "assertion", r"^\S{1,300}: \S{1,200}: Assertion `.{1,300}' failed\."),
     Signal("fatal", "exec", r"^exec (?:/\S{1,300}|\S{1,100}): (?:exec format error|no such file or directory|permission denied)"),
     Signal("fatal", "shell", r"^(?:/\S{1,100}|sh|bash|-?\S{1,40}sh): (?:line \d+: |\d+: )?\S{1,200}: (?:not found|command not found|No such file or directory|Permission denied)$"),
