@@ -1,7 +1,5 @@
 """Exceptions out of interleaved lines: frames, chains, groups, messages, and what is no part."""
 
-# ruff: noqa: E501 - log lines stand as they are printed
-
 from __future__ import annotations
 
 import random
