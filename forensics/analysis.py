@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +24,7 @@ from forensics.model import (
     Context,
     Diagnosis,
     Evidence,
+    Outcome,
     RuleStamp,
     Source,
     Tool,
@@ -71,7 +72,9 @@ def prepare(rules: ruleset.RuleSet | None = None, *, plain: bool = False) -> Eng
     """
     rules = rules if rules is not None else load_rules()
     wants = wanted(patterns_of(rules))
-    return Engine(rules, wants, PlainFinder(wants.finds) if plain else finder(wants.finds, wants.statistics))
+    return Engine(
+        rules, wants, PlainFinder(wants.finds) if plain else finder(wants.finds, wants.statistics)
+    )
 
 
 def patterns_of(rules: ruleset.RuleSet) -> Iterable[str]:
@@ -91,7 +94,9 @@ def load_rules(folders: Iterable[Path] = ()) -> ruleset.RuleSet:
         RuleError: A rule file breaks the schema.
     """
     packs = [ruleset.read_folder(f) for f in (ruleset.builtin_folder(), *folders)]
-    key = ruleset.digest_of([("version", __version__.encode()), *(f for pack in packs for f in pack)])
+    key = ruleset.digest_of(
+        [("version", __version__.encode()), *(f for pack in packs for f in pack)]
+    )
     name = f"rules-{key[:32]}"
     body = cache.read(name)
     if body is not None:
@@ -167,7 +172,9 @@ def examine_reader(
     builder = Builder(engine.wants, envelope)
     for block, candidates in _scanned(reader, engine.finder):
         builder.feed(block, candidates)
-    evidence = builder.finish(msgspec.structs.replace(reader.source, bytes=reader.consumed), context)
+    evidence = builder.finish(
+        msgspec.structs.replace(reader.source, bytes=reader.consumed), context
+    )
     judgement = judge(evidence)
     triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
     return _diagnosis(evidence, judgement.outcome, triage, engine.rules), triage, evidence
@@ -235,7 +242,10 @@ def context_beside(source: str) -> Context:
 
 
 def _diagnosis(
-    evidence: Evidence, outcome: Any, triage: Triage, rules: ruleset.RuleSet  # noqa: ANN401
+    evidence: Evidence,
+    outcome: Outcome,
+    triage: Triage,
+    rules: ruleset.RuleSet,
 ) -> Diagnosis:
     milestones = list(evidence.milestones)
     found = Diagnosis(

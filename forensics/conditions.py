@@ -144,7 +144,9 @@ def _none(answers: list[Answer]) -> Answer:
     holding = _worst(answers, HOLDS)
     if holding is not None:
         line = holding.lines[0].record.line if holding.lines else None
-        return Answer(FAILS, why=f"excluded by line {line}" if line else "an excluding condition holds")
+        return Answer(
+            FAILS, why=f"excluded by line {line}" if line else "an excluding condition holds"
+        )
     unknown = _worst(answers, UNKNOWN)
     return Answer(UNKNOWN, why=f"cannot be excluded: {unknown.why}") if unknown else Answer(HOLDS)
 
@@ -287,7 +289,7 @@ def dig(data: Mapping[str, Any] | None, name: str) -> Any:  # noqa: ANN401 - JSO
     return value
 
 
-def _three(value: bool | None, why: str) -> Answer:
+def _three(value: bool | None, why: str) -> Answer:  # noqa: FBT001 - the value to wrap
     if value is None:
         return Answer(UNKNOWN, why=why)
     return Answer(HOLDS) if value else Answer(FAILS, why=why)
@@ -305,7 +307,9 @@ def _environment(leaf: EnvironmentLeaf, view: View) -> Answer:
     environment = view.evidence.context.environment
     if environment is None:
         return Answer(UNKNOWN, why=f"the environment variable {leaf.name} is not known")
-    return _three(_compare(leaf.op, environment.get(leaf.name), leaf.value), f"environment {leaf.name}")
+    return _three(
+        _compare(leaf.op, environment.get(leaf.name), leaf.value), f"environment {leaf.name}"
+    )
 
 
 def _image(leaf: ImageLeaf, view: View) -> Answer:

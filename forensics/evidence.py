@@ -46,6 +46,10 @@ STATISTICS_PERIOD = 16 * 1024 * 1024
 STATISTICS_WINDOW = 512 * 1024
 _WINDOW = 262_144
 _CONTEXT_LINES = 2
+#: A shorter message is no proof that an earlier line spoke of the same thing.
+_MIN_REPEATED = 16
+#: A program that dies of an exception prints little after it.
+_LAST_WORDS = 40
 _QUIET = {"DEBUG", "INFO"}
 _BLANK = b" \t\r\n\0"
 
@@ -248,7 +252,9 @@ class Builder:
     def _signal(
         self, dialect: Dialect, signal: Signal, record: Record, groups: dict[str, str]
     ) -> None:
-        if record.kind in {"access", "request"} or (record.kind == "dump" and signal.kind != "fact"):
+        if record.kind in {"access", "request"} or (
+            record.kind == "dump" and signal.kind != "fact"
+        ):
             return
         if signal.identity:
             self._identity[dialect.name] = self._identity.get(dialect.name, 0) + 1
@@ -262,9 +268,7 @@ class Builder:
         once = signal.kind in {"milestone", "statistics"}
         if seen <= (1 if once else KEEP_FIRST) and len(self._signals) < MAX_SIGNALS:
             self._signals.append(
-                SignalEvent(
-                    signal.kind, signal.name, record, groups, dialect.name, signal.gives_up
-                )
+                SignalEvent(signal.kind, signal.name, record, groups, dialect.name, signal.gives_up)
             )
 
     # --- tracebacks ----------------------------------------------------------------------------
@@ -279,7 +283,9 @@ class Builder:
             end = text.find(b"\n", position)
             end = len(text) if end < 0 else end
             number = cursor.line(position)
-            record = understand(text[position : min(end, position + MAX_LINE_BYTES)], number, self._envelope)
+            record = understand(
+                text[position : min(end, position + MAX_LINE_BYTES)], number, self._envelope
+            )
             self._offsets[number] = position
             self._assembler.feed(record)
             self._collect(self._assembler.take(), cursor, header)
@@ -290,7 +296,9 @@ class Builder:
                 break
         return position
 
-    def _collect(self, raised: list[tracebacks.Raised], cursor: _Cursor | None, header: int) -> None:
+    def _collect(
+        self, raised: list[tracebacks.Raised], cursor: _Cursor | None, header: int
+    ) -> None:
         for one in raised:
             self._exception(one, cursor, header)
 
@@ -362,7 +370,7 @@ class Builder:
 
         Only output of the same process shortly before the traceback counts, never requests.
         """
-        if cursor is None or len(message) < 16 or len(self._exceptions) >= KEEP_FIRST:
+        if cursor is None or len(message) < _MIN_REPEATED or len(self._exceptions) >= KEEP_FIRST:
             return None
         text = cursor.block.text
         begin = max(0, header - _WINDOW)
@@ -372,7 +380,9 @@ class Builder:
             start = text.rfind(b"\n", 0, place) + 1
             end = text.find(b"\n", place)
             number = _line_of(cursor.block, start)
-            record = understand(text[start : min(end, start + MAX_LINE_BYTES)], number, self._envelope)
+            record = understand(
+                text[start : min(end, start + MAX_LINE_BYTES)], number, self._envelope
+            )
             same = record.process in {None, one.record.process}
             if same and record.kind in {"log", "raw"} and record.level not in _QUIET:
                 return number, record.text
@@ -422,7 +432,9 @@ class Builder:
             end = block.text.find(b"\n", start)
             if end < 0:
                 return
-            record = understand(block.text[start : min(end, start + 4096)], block.first_line + back, self._envelope)
+            record = understand(
+                block.text[start : min(end, start + 4096)], block.first_line + back, self._envelope
+            )
             if record.clock or record.at:
                 self._first_clock = record
                 return
@@ -521,7 +533,9 @@ class Builder:
     ) -> tuple[Milestone, ...]:
         names = dialect.milestones if dialect else ()
         return tuple(
-            Milestone(s.name, s.record.line, s.record.at, seconds_between(self._first_clock, s.record))
+            Milestone(
+                s.name, s.record.line, s.record.at, seconds_between(self._first_clock, s.record)
+            )
             for s in signals
             if s.kind == "milestone" and s.name in names and dialect and s.dialect == dialect.name
         )
@@ -535,8 +549,10 @@ class Builder:
         if any(s.kind in {"fatal", "death"} for s in signals):
             return "failure"
         last = self._last.line if self._last else 0
-        # A program that dies of an exception prints little after it.
-        if any(e.level not in {"WARNING", "INFO", "DEBUG"} and last - e.end_line <= 40 for e in self._exceptions):
+        if any(
+            e.level not in {"WARNING", "INFO", "DEBUG"} and last - e.end_line <= _LAST_WORDS
+            for e in self._exceptions
+        ):
             return "failure"
         if any(s.kind == "crash" for s in signals):
             return "failure"
@@ -642,7 +658,11 @@ def seconds_between(first: Record | None, then: Record) -> float | None:
     if begin is None or end is None:
         return None
     a, b = (
-        _DAYS[int(m[1]) % 13] * 86_400 + int(m[2]) * 86_400 + int(m[3]) * 3600 + int(m[4]) * 60 + int(m[5])
+        _DAYS[int(m[1]) % 13] * 86_400
+        + int(m[2]) * 86_400
+        + int(m[3]) * 3600
+        + int(m[4]) * 60
+        + int(m[5])
         for m in (begin, end)
     )
     span_s = b - a

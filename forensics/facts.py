@@ -38,7 +38,9 @@ def literal(text: str) -> dict[str, Any] | None:
 def _loose(text: str) -> dict[str, Any] | None:
     """Read a dict some of whose values are no literals."""
     found: dict[str, Any] = {}
-    for key, value in re.findall(r"'(\w{1,80})': ((?:'[^']{0,500}'|\{[^{}]{0,1000}\}|[^,{}]{1,200}))", text):
+    for key, value in re.findall(
+        r"'(\w{1,80})': ((?:'[^']{0,500}'|\{[^{}]{0,1000}\}|[^,{}]{1,200}))", text
+    ):
         try:
             found[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):

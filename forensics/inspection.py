@@ -70,7 +70,7 @@ def _context(data: dict[str, Any]) -> Context:
         container=(_text(data.get("Name")) or "").lstrip("/") or None,
         launch=tuple(words) if words else None,
         arguments=arguments_of(words),
-        environment={key: value for key, value in variables},
+        environment=dict(variables),
         auto_remove=removed if isinstance(removed, bool) else None,
         started_at=None if started == _NEVER else started,
         finished_at=None if finished == _NEVER else finished,
@@ -95,7 +95,7 @@ def arguments_of(words: list[str]) -> dict[str, Any] | None:
     found: dict[str, Any] = {}
     name: str | None = None
     for word in words:
-        if word.startswith("--") and len(word) > 2:
+        if word.startswith("--") and word != "--":
             key, equals, value = word[2:].partition("=")
             name = key.replace("-", "_")
             found[name] = _typed(value) if equals else True

@@ -18,9 +18,7 @@ DIAGNOSIS_SCHEMA = "forensics/diagnosis/1"
 Severity = Literal["fatal", "error", "warning", "info"]
 Role = Literal["root_cause", "symptom", "contributing", "advice"]
 Verdict = Literal["diagnosed", "suspected", "inconclusive", "healthy", "no_evidence"]
-Outcome = Literal[
-    "served", "failed_startup", "crashed", "killed", "stopped", "starting", "unknown"
-]
+Outcome = Literal["served", "failed_startup", "crashed", "killed", "stopped", "starting", "unknown"]
 Safety = Literal["safe", "review", "lossy"]
 Action = Literal[
     "set_argument",

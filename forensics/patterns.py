@@ -21,6 +21,8 @@ from typing import Any, Protocol
 MATCH_TIMEOUT_S = 1.0
 #: Upper bounds of repeats up to this are kept for Hyperscan.
 _SMALL = 3
+#: A pattern cut shorter than this would match too much.
+_MIN_SHORT = 4
 #: Characters of a line that patterns see; longer lines are cut.
 MAX_MESSAGE = 65_536
 
@@ -104,7 +106,7 @@ def _shorten(pattern: str) -> str:
             shorter = pattern[: found.start()] + (
                 atom if least == 1 else f"{atom}{{{least}}}" if least else ""
             )
-            if len(shorter) >= 4 and "|" not in pattern[: found.start()]:
+            if len(shorter) >= _MIN_SHORT and "|" not in pattern[: found.start()]:
                 return shorter
     return pattern
 

@@ -171,7 +171,9 @@ def _text_captures(data: dict[str, Any]) -> None:
         for case in (tests or {}).get(kind) or [] if isinstance(tests, dict) else []:
             captures = case.get("captures") if isinstance(case, dict) else None
             if isinstance(captures, dict):
-                case["captures"] = {k: v if isinstance(v, str) else str(v) for k, v in captures.items()}
+                case["captures"] = {
+                    k: v if isinstance(v, str) else str(v) for k, v in captures.items()
+                }
 
 
 def _convert(data: Any, kind: Any, path: str, places: yamlio.Places, name: str) -> Any:  # noqa: ANN401
@@ -222,9 +224,7 @@ def _keyed(key: str, value: Any, path: str, places: yamlio.Places, name: str) ->
     elif isinstance(value, str) and key in _SHORT:
         value = {_SHORT[key]: value}
     if isinstance(value, dict):
-        value = {
-            k: [v] if k in _LISTS and not isinstance(v, list) else v for k, v in value.items()
-        }
+        value = {k: [v] if k in _LISTS and not isinstance(v, list) else v for k, v in value.items()}
     leaf: Condition = _convert(value, LEAVES[key], path, places, name)
     return leaf
 
@@ -325,7 +325,9 @@ def json_schema() -> dict[str, Any]:
     schema = dict(components["Rule"])
     schema["properties"] = {**schema["properties"], "match": node}
     defs = {
-        k: v for k, v in components.items() if k not in {"Rule", *(c.__name__ for c in get_args(Condition))}
+        k: v
+        for k, v in components.items()
+        if k not in {"Rule", *(c.__name__ for c in get_args(Condition))}
     }
     for spec in ("FixSpec", "NextStepSpec"):
         defs[spec] = {**defs[spec], "properties": {**defs[spec]["properties"], "when": node}}
@@ -338,9 +340,7 @@ def json_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "A rule of llm-forensics"
     text = msgspec.json.encode({**schema, "$defs": defs}).decode()
-    result: dict[str, Any] = msgspec.json.decode(
-        text.replace("#/$defs/All", "#/$defs/Condition")
-    )
+    result: dict[str, Any] = msgspec.json.decode(text.replace("#/$defs/All", "#/$defs/Condition"))
     return result
 
 

@@ -70,9 +70,7 @@ def run(
         for case_folder in samples.find(sample_folder):
             count.samples += 1
             count.cells += total
-            problems += [
-                p for p in _sample(engine, case_folder) if not wanted or p.rule in wanted
-            ]
+            problems += [p for p in _sample(engine, case_folder) if not wanted or p.rule in wanted]
     return problems, count
 
 

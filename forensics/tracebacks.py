@@ -20,7 +20,9 @@ from forensics.model import Frame, Record
 HEADER = "Traceback (most recent call last):"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
-_FRAME = re.compile(r'\s{2,}File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,7}), in (?P<function>.{1,200})$')
+_FRAME = re.compile(
+    r'\s{2,}File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,7}), in (?P<function>.{1,200})$'
+)
 _GUTTER = re.compile(r"^ {2,}(?:[|+] ?)(?P<body>.*)$", re.DOTALL)
 _RULE = re.compile(r"^[-+]{4,}|^-\+-")
 _TYPE = re.compile(r"^(?P<type>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:: ?(?P<message>.*))?$", re.DOTALL)
@@ -42,6 +44,10 @@ _MAX_FRAMES = 200
 _MAX_EXTRA = 80
 _MAX_BARE_EXTRA = 12
 _GRACE = 8
+_MAX_STREAMS = 256
+_MAX_OPEN = 8
+#: Lines of others that may stand between a traceback and its exception line.
+_MAX_STRANGERS = 40
 
 Key = tuple[str | None, int | None, str | None]
 #: Lines without any prefix.
@@ -142,7 +148,7 @@ class Assembler:
         return self.take()
 
     def _stream(self, key: Key) -> _Stream:
-        if len(self._streams) > 256:
+        if len(self._streams) > _MAX_STREAMS:
             for old in [k for k, s in self._streams.items() if not s.open]:
                 self._close(self._streams.pop(old))
         return self._streams.setdefault(key, _Stream([]))
@@ -164,7 +170,7 @@ class Assembler:
             _Open(record.line, [], stream.relation if cause is not None else None, cause, in_group)
         )
         stream.relation = None
-        if len(stream.open) > 8:
+        if len(stream.open) > _MAX_OPEN:
             stream.open.pop(0)
         self._touch(400)
 
@@ -198,7 +204,7 @@ class Assembler:
             self._raise(stream, record, body, current)
         else:
             current.strangers += 1
-            if current.strangers > 40:
+            if current.strangers > _MAX_STRANGERS:
                 stream.open.pop()
 
     @staticmethod
@@ -232,7 +238,12 @@ class Assembler:
             in_group=opened.in_group if opened else False,
         )
         self._count += 1
-        stream.collecting, stream.last, stream.relation, stream.blank = raised, raised.number, None, False
+        stream.collecting, stream.last, stream.relation, stream.blank = (
+            raised,
+            raised.number,
+            None,
+            False,
+        )
         self._touch(_MAX_BARE_EXTRA + _GRACE)
 
     def _extra(self, stream: _Stream, record: Record, body: str) -> None:
@@ -245,7 +256,12 @@ class Assembler:
         foreign = _FOREIGN.match(body) is not None or (not logged and record.level is not None)
         foreign = foreign or (raised.in_group and _RULE.match(body) is not None)
         # Raw output has no end mark: a blank line and then an unindented one is something new.
-        over = not logged and stream.blank and not body[:1].isspace() and not _PYDANTIC.match(raised.message)
+        over = (
+            not logged
+            and stream.blank
+            and not body[:1].isspace()
+            and not _PYDANTIC.match(raised.message)
+        )
         if foreign or over or len(raised.extra) >= limit:
             self._close(stream)
             return

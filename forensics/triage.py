@@ -23,8 +23,8 @@ from forensics.model import (
     Verdict,
 )
 from forensics.rootcause import Judgement, fingerprint
-from forensics.ruleset import RuleSet
 from forensics.rules_schema import Rule
+from forensics.ruleset import RuleSet
 
 DIAGNOSED = 0.7
 SUSPECTED = 0.4
@@ -201,38 +201,56 @@ def _roles(
 ) -> list[tuple[_Held, Role]]:
     """Give each rule that holds its role in this run."""
     roles: list[tuple[_Held, Role]] = []
-    failure = judgement.failure
     if root is not None:
         roles.append((root, "root_cause"))
-        considered.append(Considered(root.rule.id, "root cause", "it names the root of the failure"))
-    root_lines = (root.numbers if root else set()) | (failure.lines if failure else frozenset())
-    root_line = failure.line if failure else (root.line if root else 0)
+        considered.append(
+            Considered(root.rule.id, "root cause", "it names the root of the failure")
+        )
+    failed = judgement.failure is not None or root is not None
     for one in held:
         if one is root:
             continue
-        rule = one.rule
-        if rule.role == "advice":
-            roles.append((one, "advice"))
-        elif root is not None and rule.id in root.rule.explains:
-            roles.append((one, "symptom"))
-        elif rule.role == "contributing":
-            roles.append((one, "contributing"))
-        elif failure is None and root is None:
-            continue
-        elif rule.role == "symptom":
-            roles.append((one, "symptom"))
-        elif not one.answer.lines:
-            considered.append(Considered(rule.id, "lost", "facts alone; a line says more"))
-        elif one.numbers & root_lines:
-            reason = f"{root.rule.id} says more of the same line" if root else "weaker"
-            considered.append(Considered(rule.id, "lost", reason))
-        elif one.line > root_line:
-            roles.append((one, "symptom"))
-        elif _went_on(one.line, evidence, root_line):
-            considered.append(Considered(rule.id, "lost", "the start went on after it"))
-        else:
-            roles.append((one, "contributing"))
+        role = _fixed_role(one, root, failed=failed)
+        if role is None and failed and one.rule.role == "root_cause":
+            role = _lesser_role(one, root, judgement, evidence, considered)
+        if role is not None:
+            roles.append((one, role))
     return roles
+
+
+def _fixed_role(one: _Held, root: _Held | None, *, failed: bool) -> Role | None:
+    """Return the role that does not depend on where the rule's lines stand."""
+    rule = one.rule
+    if rule.role in {"advice", "contributing"}:
+        return rule.role
+    if root is not None and rule.id in root.rule.explains:
+        return "symptom"
+    return "symptom" if failed and rule.role == "symptom" else None
+
+
+def _lesser_role(
+    one: _Held,
+    root: _Held | None,
+    judgement: Judgement,
+    evidence: Evidence,
+    considered: list[Considered],
+) -> Role | None:
+    """Return what a rule for a root cause is when another one won, None if nothing."""
+    failure = judgement.failure
+    root_lines = (root.numbers if root else set()) | (failure.lines if failure else frozenset())
+    root_line = failure.line if failure else (root.line if root else 0)
+    if not one.answer.lines:
+        why = "facts alone; a line says more"
+    elif one.numbers & root_lines:
+        why = f"{root.rule.id} says more of the same line" if root else "weaker"
+    elif one.line > root_line:
+        return "symptom"
+    elif _went_on(one.line, evidence, root_line):
+        why = "the start went on after it"
+    else:
+        return "contributing"
+    considered.append(Considered(one.rule.id, "lost", why))
+    return None
 
 
 # --- findings ----------------------------------------------------------------------------------
@@ -287,7 +305,9 @@ def _root_cause(root: _Held | None, evidence: Evidence, judgement: Judgement) ->
         return texts.root_of_line(hit.record, root.rule.id, last)
     if root is not None and root.answer.lines and not root.numbers & failure.lines:
         return texts.root_of_line(root.answer.lines[0].record, root.rule.id, last)
-    return texts.root_of_failure(failure, root.rule.id if root else None, fingerprint(failure, last))
+    return texts.root_of_failure(
+        failure, root.rule.id if root else None, fingerprint(failure, last)
+    )
 
 
 def _verdict(

@@ -176,6 +176,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fact", "version", r"vLLM API server version (?P<version>\S{1,80})$", identity=True),
     Signal("fact", "version", r"█.{0,40} version (?P<version>[\w.+-]{1,80})\s*$", identity=True),
     Signal("fact", "version", r"^vLLM server version (?P<version>[^\s,]{1,80}), serving model (?P<model>.{1,500})$", identity=True),
+    Signal("fact", "program", r"^(?:vllm(?: [a-z-]{1,20})?|api_server\.py): error: ", identity=True),
     Signal("fact", "model", r"█.{0,40} model   (?P<model>\S.{0,500}?)\s*$", identity=True),
     Signal("fact", "arguments", r"non-default args: (?P<arguments>\{.{0,60000}\})\s*$", identity=True),
     Signal("fact", "namespace", r"^args: Namespace\((?P<namespace>.{0,60000})\)\s*$", identity=True),
@@ -234,7 +235,6 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("wrapper", "executor_failed", r"^(?:RuntimeError: )?Executor failed\.$"),
     Signal("wrapper", "cancelled", r"^(?:RuntimeError: )?cancelled$"),
 )  # fmt: skip
-
 
 
 def normalise(metrics: Metrics, version: str | None) -> Metrics:
