@@ -216,6 +216,11 @@ class Builder:
         """Bytes of clean text taken so far."""
         return self._position
 
+    @property
+    def ready(self) -> bool:
+        """Whether a server has said that it is ready."""
+        return bool(self._ready)
+
     def _line(self, cursor: _Cursor, start: int, end: int, found: set[int], walked: int) -> int:
         """Handle one line with its candidates; return up to where tracebacks were read."""
         block = cursor.block

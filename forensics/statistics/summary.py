@@ -1,0 +1,378 @@
+"""The composition: a source that is open → the report; and what counters and benchmarks add to it.
+
+Lines are parsed in threads while the next bytes are read. The start is understood as in a
+diagnosis, but only up to the line at which the server serves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import polars as pl
+from msgspec.structs import replace
+
+from forensics import redaction
+from forensics.envelopes import Block, Envelope, clean, detect
+from forensics.evidence import Builder, wanted
+from forensics.hyperscan_finder import finder
+from forensics.model import Context, Evidence, Source
+from forensics.statistics import advice, agreement, figures, table, windows
+from forensics.statistics.formats import BY_NAME
+from forensics.statistics.model import (
+    SCHEMA,
+    Bench,
+    Counters,
+    Distribution,
+    Estimate,
+    Point,
+    Position,
+    Report,
+    Speculation,
+    Speculative,
+    Startup,
+    Stats,
+    Throughput,
+)
+
+#: The start is looked for in so many bytes of clean text at most.
+_HEAD = 16 * 1024 * 1024
+#: Lines whose text is kept, to quote them.
+_QUOTED = 20_000
+_WORKERS = 2
+_BUDGET = re.compile(
+    rb"(?:Chunked prefill is enabled with max_num_batched_tokens=|max_num_batched_tokens to )(\d{1,9})"
+)
+
+
+class Reader(Protocol):
+    """What is read: see `sources.Opened`."""
+
+    @property
+    def head(self) -> bytes:
+        """First bytes, which come again from `runs`."""
+    @property
+    def source(self) -> Source:
+        """What it is."""
+    @property
+    def consumed(self) -> int:
+        """Bytes handed out so far."""
+    def runs(self) -> Iterator[bytes]:
+        """Runs of whole lines."""
+
+
+class Gatherer:
+    """Takes runs of lines and can report at any time what they amount to.
+
+    Args:
+        source: What is read.
+        head: Its first bytes, for detection.
+        context: What is known beside the log.
+    """
+
+    def __init__(self, source: Source, head: bytes, context: Context) -> None:
+        self._source = source
+        self._context = context
+        self._envelope: Envelope = detect(head[:65_536])
+        self._wants = wanted(())
+        self._finder = finder(self._wants.finds, self._wants.statistics)
+        self._builder = Builder(self._wants, self._envelope)
+        self._served = False
+        self._scanned = 0
+        self._line = 1
+        self._bytes = 0
+        self._budget: int | None = None
+        self._frames: list[pl.DataFrame] = []
+        self._rows = 0
+        self._open_line = False
+
+    def clean(self, run: bytes) -> Block:
+        """Clean the next run, and learn from it what belongs to the start."""
+        block = clean(run, self._line)
+        self._line += block.lines
+        self._bytes += len(run)
+        self._open_line = bool(run) and not run.endswith(b"\n")
+        if not self._served and self._scanned < _HEAD:
+            self._builder.feed(block, self._finder.candidates(block.text, statistics=False))
+            self._scanned += len(block.text)
+            self._served = self._builder.ready
+            budget = _BUDGET.search(block.text) if self._budget is None else None
+            self._budget = int(budget[1]) if budget else self._budget
+        return block
+
+    def parse(self, blocks: list[Block], *, texts: bool) -> pl.DataFrame:
+        """Parse blocks (may run in a thread)."""
+        return table.parse(blocks, self._envelope, texts=texts)
+
+    def keep(self, frame: pl.DataFrame) -> None:
+        """Keep parsed rows, in order."""
+        self._frames.append(frame)
+        self._rows += frame.height
+
+    @property
+    def quoting(self) -> bool:
+        """Whether the texts of further lines are kept."""
+        return self._rows < _QUOTED
+
+    def feed(self, run: bytes) -> None:
+        """Take and parse one run at once."""
+        self.keep(self.parse([self.clean(run)], texts=self.quoting))
+
+    def report(self, tables: Mapping[str, Any]) -> Report:
+        """Return the report on everything taken so far; ends the reading of the start."""
+        evidence = self._builder.finish(self._source, self._context)
+        rows = pl.concat(self._frames) if self._frames else table.empty()
+        source = replace(
+            evidence.source, bytes=self._bytes, lines=self._line - 1 + int(self._open_line)
+        )
+        return _report(rows, evidence, source, tables, self._budget)
+
+
+def gather(reader: Reader, context: Context) -> Gatherer:
+    """Read a source to its end."""
+    gatherer = Gatherer(reader.source, reader.head, context)
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        queue: deque[Future[pl.DataFrame]] = deque()
+        blocks: list[Block] = []
+        size = 0
+        for run in reader.runs():
+            blocks.append(gatherer.clean(run))
+            size += len(blocks[-1].text)
+            if size >= table.BATCH:
+                queue.append(pool.submit(gatherer.parse, blocks, texts=gatherer.quoting))
+                blocks, size = [], 0
+                if len(queue) > _WORKERS:
+                    gatherer.keep(queue.popleft().result())
+        while queue:
+            gatherer.keep(queue.popleft().result())
+        gatherer.keep(gatherer.parse(blocks, texts=gatherer.quoting))
+    return gatherer
+
+
+def _report(
+    rows: pl.DataFrame,
+    evidence: Evidence,
+    source: Source,
+    tables: Mapping[str, Any],
+    budget: int | None,
+) -> Report:
+    arguments = dict(evidence.arguments or {})
+    if budget is not None:
+        arguments.setdefault("max_num_batched_tokens", budget)
+    k = _speculative_tokens(arguments)
+    version = evidence.run.engine_version or ""
+    frame = windows.recovered(
+        rows,
+        k=k,
+        bonus=not version.startswith("0.8.5") if version else None,
+        started=evidence.last_ready is not None,
+        interval=_whole(arguments.get("decode_log_interval")) or windows.SGLANG_INTERVAL,
+    )
+    found = figures.speculation(frame, arguments, k)
+    engine = figures.engine_rows(frame)
+    loads = figures.loads(frame, engine)
+    stats = Stats(
+        schema=SCHEMA,
+        source=source,
+        speculative=found.totals if found else None,
+        throughput=figures.throughput(engine),
+        startup=_startup(evidence),
+        series=figures.series(frame, engine, found, loads),
+        findings=[],
+    )
+    run = evidence.run
+    if run.engine is None and rows.height:
+        run = replace(run, engine=BY_NAME[str(rows["form"][0])].engine)
+    report = Report(
+        stats=stats,
+        run=run,
+        frame=frame,
+        speculation=found,
+        loads=loads,
+        arguments=arguments,
+        warmup=int(engine["warmup"].sum()),
+        limits=tuple(_limits(frame, evidence, found)),
+    )
+    return concluded(report, tables)
+
+
+def concluded(report: Report, tables: Mapping[str, Any]) -> Report:
+    """Return the report with the findings that its figures give."""
+    findings = advice.findings(report, tables)
+    safe = [redaction.value(f) for f in _builtins(findings)]
+    import msgspec
+
+    from forensics.model import Finding
+
+    return replace(report, stats=replace(report.stats, findings=msgspec.convert(safe, list[Finding])))
+
+
+def _builtins(values: list[Any]) -> list[Any]:
+    import msgspec
+
+    return [msgspec.to_builtins(value) for value in values]
+
+
+def with_benches(report: Report, benches: list[Bench], tables: Mapping[str, Any]) -> Report:
+    """Return the report with benchmark results beside it."""
+    return concluded(replace(report, benches=tuple(benches)), tables)
+
+
+def with_counters(report: Report, counters: Counters, tables: Mapping[str, Any]) -> Report:
+    """Return the report on a log with how well it agrees with the counters of the same run."""
+    compared = tuple(agreement.compare(report, counters))
+    return concluded(replace(report, counters=counters, agreement=compared), tables)
+
+
+def _speculative_tokens(arguments: Mapping[str, Any]) -> int | None:
+    config = arguments.get("speculative_config")
+    if isinstance(config, dict):
+        for name in ("num_speculative_tokens", "num_spec_tokens"):
+            if _whole(config.get(name)):
+                return _whole(config.get(name))
+    for name in ("num_speculative_tokens", "speculative_num_draft_tokens"):
+        if _whole(arguments.get(name)):
+            return _whole(arguments.get(name))
+    return None
+
+
+def _whole(value: object) -> int | None:
+    try:
+        return int(str(value))
+    except ValueError:
+        return None
+
+
+def _startup(evidence: Evidence) -> Startup:
+    def first(name: str) -> float | None:
+        values = evidence.metrics.get(name)
+        return values[0][1] if values else None
+
+    tokens = first("kv_cache_tokens")
+    served = [m.seconds for m in evidence.milestones if m.line == evidence.last_ready]
+    return Startup(
+        milestones=list(evidence.milestones),
+        weights_gib=first("model_load_gib"),
+        kv_cache_tokens=None if tokens is None else int(tokens),
+        max_concurrency=first("max_concurrency"),
+        compile_s=first("compile_s"),
+        capture_s=first("capture_s"),
+        total_s=_total(evidence, served),
+    )
+
+
+def _total(evidence: Evidence, served: list[float | None]) -> float | None:
+    """Return the seconds until the server serves; uvicorn's own line often has no time."""
+    if served and served[0] is not None:
+        return served[0]
+    if evidence.last_ready is None:
+        return None
+    known = [m.seconds for m in evidence.milestones if m.seconds is not None]
+    return known[-1] if known else None
+
+
+def _limits(frame: pl.DataFrame, evidence: Evidence, found: Speculation | None) -> Iterator[str]:
+    if not evidence.head_complete:
+        yield "the log does not begin where the server began: its start-up times are not known"
+    if found is not None and found.estimated:
+        yield (
+            "SGLang prints no counts: drafts are estimated as the decode batches between two lines "
+            "times the running requests"
+        )
+    if frame.height and not frame["at"].count() and any(c and c.count("-") == 1 for c in frame["clock"].head(50)):
+        yield "the log prints no year: times are given as printed"
+    if frame.height:
+        yield "what was done after the last line of statistics is never printed"
+
+
+# --- counters alone -------------------------------------------------------------------------------
+
+
+def report_on_counters(counters: Counters, source: Source, tables: Mapping[str, Any]) -> Report:
+    """Return the same figures from the counters of an endpoint: exact, without windows."""
+    found = _counted(counters)
+    points = [
+        Point(None, None, name, value, scope="total")
+        for name, value in (
+            ("running", counters.running),
+            ("waiting", counters.waiting),
+            ("kv_cache_usage", counters.kv_cache_usage),
+            ("prompt_tokens", counters.prompt_tokens),
+            ("generation_tokens", counters.generation_tokens),
+            ("preemptions", counters.preemptions),
+            ("mean_time_to_first_token_s", _mean(counters.ttft)),
+            ("mean_inter_token_latency_s", _mean(counters.inter_token)),
+        )
+        if value is not None
+    ]
+    hits, queries = counters.prefix_hits, counters.prefix_queries
+    rate = hits / queries if hits is not None and queries else None
+    empty = table.empty()
+    stats = Stats(
+        schema=SCHEMA,
+        source=source,
+        speculative=found.totals if found else None,
+        throughput=Throughput(prefix_cache_hit_rate=Distribution(median=rate)),
+        startup=Startup(),
+        series=[*figures.series(_bare(empty), _bare(empty), found, ()), *points],
+        findings=[],
+    )
+    from forensics.model import Run
+
+    report = Report(
+        stats=stats,
+        run=Run(engine=counters.engine, model=counters.model),
+        frame=_bare(empty),
+        speculation=found,
+        loads=(),
+        counters=counters,
+    )
+    return concluded(report, tables)
+
+
+def _bare(rows: pl.DataFrame) -> pl.DataFrame:
+    return windows.recovered(rows, k=None, bonus=True, started=False, interval=1)
+
+
+def _mean(histogram: tuple[float, int] | None) -> float | None:
+    return histogram[0] / histogram[1] if histogram and histogram[1] else None
+
+
+def _counted(counters: Counters) -> Speculation | None:
+    drafted, accepted, drafts = counters.draft_tokens, counters.accepted_tokens, counters.drafts
+    if not drafted and counters.acceptance_length is None:
+        return None
+    rates = [count / drafts for count in counters.per_position] if drafts else []
+    length = 1 + accepted / drafts if drafts and accepted is not None else counters.acceptance_length
+    totals = Speculative(
+        method=None,
+        num_speculative_tokens=len(rates) or None,
+        windows=0,
+        drafts=drafts,
+        draft_tokens=drafted,
+        accepted_tokens=accepted,
+        acceptance_rate=accepted / drafted if drafted and accepted is not None else None,
+        mean_acceptance_length=length,
+        per_position=[round(rate, 6) for rate in rates],
+        accepted_throughput=None,
+        drafted_throughput=None,
+        excluded_warmup=0,
+        first_at=None,
+        last_at=None,
+    )
+    if not drafts:
+        return Speculation(totals)
+    exact = (float(drafts), float(drafts))
+    positions: tuple[Position, ...] = figures.positions(rates, drafts, exact)
+    spread: Estimate = figures.length((accepted or 0) / drafts, drafts, exact, rates)
+    return Speculation(
+        totals,
+        drafts_low=drafts,
+        drafts_high=drafts,
+        rate=figures.rate(totals, drafts, rates),
+        length=spread,
+        positions=positions,
+    )
