@@ -50,7 +50,6 @@ _CONTEXT_LINES = 2
 _MIN_REPEATED = 16
 #: A program that dies of an exception prints little after it.
 _LAST_WORDS = 40
-_QUIET = {"DEBUG", "INFO"}
 _BLANK = b" \t\r\n\0"
 
 
@@ -366,9 +365,10 @@ class Builder:
     def _first_seen(
         self, message: str, one: tracebacks.Raised, cursor: _Cursor | None, header: int
     ) -> tuple[int, str] | None:
-        """Find an earlier line that already printed the message (retries, warnings).
+        """Find an earlier line that already printed the message, as libraries do that retry.
 
-        Only output of the same process shortly before the traceback counts, never requests.
+        Only raw output of the same process shortly before the traceback counts: a logger that
+        quotes an exception reports the same event.
         """
         if cursor is None or len(message) < _MIN_REPEATED or len(self._exceptions) >= KEEP_FIRST:
             return None
@@ -384,7 +384,7 @@ class Builder:
                 text[start : min(end, start + MAX_LINE_BYTES)], number, self._envelope
             )
             same = record.process in {None, one.record.process}
-            if same and record.kind in {"log", "raw"} and record.level not in _QUIET:
+            if same and record.kind == "raw" and record.level is None:
                 return number, record.text
             place = text.find(needle, end, header)
         return None

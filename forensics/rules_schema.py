@@ -264,7 +264,8 @@ class RuleTest(_Strict, frozen=True):
         captures: Captures that must come out, all of them equal.
         facts: What is known beside the log.
         note: Why this case is here.
-        known_as: For a near miss that is a failure of another kind: the rules that know it.
+        known_as: For a near miss that is a failure of another kind: the rules that know it. For
+            a match: more specific rules that may win there.
     """
 
     log: str = ""

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forensics import texts
 from forensics.conditions import Answer, View, evaluate
 from forensics.model import (
     Evidence,
+    Failure,
     Finding,
+    Hit,
     NextStep,
     Role,
     RootCause,
@@ -301,13 +304,29 @@ def _root_cause(root: _Held | None, evidence: Evidence, judgement: Judgement) ->
     if failure is None:
         if root is None:
             return None
-        hit = root.answer.lines[0]
-        return texts.root_of_line(hit.record, root.rule.id, last)
-    if root is not None and root.answer.lines and not root.numbers & failure.lines:
         return texts.root_of_line(root.answer.lines[0].record, root.rule.id, last)
-    return texts.root_of_failure(
-        failure, root.rule.id if root else None, fingerprint(failure, last)
-    )
+    key = fingerprint(failure, last)
+    found = texts.root_of_failure(failure, root.rule.id if root else None, key)
+    hit = _telling(root, failure) if root is not None else None
+    if hit is None:
+        return found
+    return replace(found, line=hit.record.line, text=hit.record.text[: texts.MAX_QUOTED])
+
+
+def _telling(root: _Held, failure: Failure) -> Hit | None:
+    """Return the rule's line where it says more than the line found by structure.
+
+    That is so where the rule speaks of another place, where the log simply stops, and where it
+    names a later line of the same failure (the second line of a message whose first is only a
+    head, or an exception that tells what the one before it does not).
+    """
+    lines = root.answer.lines
+    if not lines or failure.line in root.numbers:
+        return None
+    inside = [hit for hit in lines if hit.record.line in failure.lines]
+    if failure.kind == "cut" or not inside:
+        return lines[0]
+    return next((hit for hit in inside if hit.record.line > failure.line), None)
 
 
 def _verdict(
