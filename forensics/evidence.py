@@ -242,7 +242,7 @@ class Builder:
                     self._excerpt(block.text, start, end, number)
             for dialect, signal in self._wants.signals.get(index, ()):
                 self._signal(dialect, signal, record, groups)
-                if signal.kind in {"fatal", "death", "crash"}:
+                if signal.kind in {"fatal", "death", "crash", "milestone"}:
                     self._excerpt(block.text, start, end, number)
         if begins and start >= walked and record.kind not in {"access", "request", "dump"}:
             return self._walk(cursor, start)

@@ -275,11 +275,10 @@ def _findings(
             one.answer,
             role=role,
             caused_by=root.rule.id if role == "symptom" and root is not None else None,
-            also=_failure_line(judgement) if one is root and not one.answer.lines else (),
+            also=_failure_line(judgement, evidence) if one is root and not one.answer.lines else (),
         )
         for one, role in roles
     ]
-    del evidence
     return tuple(
         sorted(
             found,
@@ -293,9 +292,17 @@ def _findings(
     )
 
 
-def _failure_line(judgement: Judgement) -> tuple[tuple[int, str, str | None], ...]:
-    failure = judgement.failure
-    return ((failure.line, failure.text, failure.process),) if failure else ()
+def _failure_line(
+    judgement: Judgement, evidence: Evidence
+) -> tuple[tuple[int, str, str | None], ...]:
+    """Return the lines to cite for a rule that holds by facts alone."""
+    failure, last = judgement.failure, evidence.last
+    if failure is None:
+        return ()
+    lines = [(failure.line, failure.text, failure.process)]
+    if failure.kind == "cut" and last is not None and last.line != failure.line:
+        lines.append((last.line, last.text, last.process))
+    return tuple(lines)
 
 
 def _root_cause(root: _Held | None, evidence: Evidence, judgement: Judgement) -> RootCause | None:
