@@ -146,7 +146,9 @@ def _outcome(
         return _cut_outcome(ready, run.exit_code, by_kill=by_kill)
     if ready is not None and failure.line > ready:
         return "crashed"
-    from_outside = run.engine is None and not evidence.exceptions and by_kill
+    # What the kernel or the init system reports of a death happened to the program from outside.
+    reported = failure.kind == "death" and run.engine is None
+    from_outside = reported or (run.engine is None and not evidence.exceptions and by_kill)
     return "killed" if from_outside else "failed_startup"
 
 

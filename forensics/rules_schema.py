@@ -47,6 +47,8 @@ class LineLeaf(_Node, frozen=True, tag="line"):
         level: Only lines of these levels (`raw` for output outside the logger).
         process: Only lines of processes whose name begins with this.
         min_count: How many such lines there must be.
+        root: This line is the root of the failure even where an exception follows it (what a
+            library or a device printed before the exception that only reports it).
     """
 
     pattern: str
@@ -54,6 +56,7 @@ class LineLeaf(_Node, frozen=True, tag="line"):
     level: tuple[str, ...] = ()
     process: str | None = None
     min_count: int = 1
+    root: bool = False
 
 
 class ExceptionLeaf(_Node, frozen=True, tag="exception"):

@@ -323,15 +323,20 @@ def _root_cause(root: _Held | None, evidence: Evidence, judgement: Judgement) ->
 def _telling(root: _Held, failure: Failure) -> Hit | None:
     """Return the rule's line where it says more than the line found by structure.
 
-    That is so where the rule speaks of another place, where the log simply stops, and where it
-    names a later line of the same failure (the second line of a message whose first is only a
-    head, or an exception that tells what the one before it does not).
+    That is so where the rule says that its line is the root, where it speaks of another place,
+    where the log simply stops, and where it names a later line of the same failure (the second
+    line of a message whose first is only a head, or an exception that tells what the one before
+    it does not).
     """
     lines = root.answer.lines
+    named = next((hit for hit in lines if hit.root), None)
+    if named is not None and named.record.line != failure.line:
+        return named
     if not lines or failure.line in root.numbers:
         return None
     inside = [hit for hit in lines if hit.record.line in failure.lines]
-    if failure.kind == "cut" or not inside:
+    earlier = failure.kind == "fatal" and lines[0].record.line < failure.line
+    if failure.kind == "cut" or not inside or earlier:
         return lines[0]
     return next((hit for hit in inside if hit.record.line > failure.line), None)
 
