@@ -48,7 +48,10 @@ def test_arguments_too_large_to_be_real_are_not_read() -> None:
     [
         ("model='/m', max_model_len=512, quantization=None, trust_remote_code=False, port=8000",
          {"model": "/m", "max_model_len": 512, "port": 8000}),
-        ("dispatch_function=<function serve at 0x7f>, model='/m'", None),
+        (
+            "dispatch_function=<function serve at 0x7f>, model='/m'",
+            {"dispatch_function": "<function serve at 0x7f>", "model": "/m"},
+        ),
         ("config=Config(a=1), model='/m'", {"config": "Config(a=1)", "model": "/m"}),
         ("served_model_name=['a', 'b'], seed=0", {"served_model_name": ["a", "b"], "seed": 0}),
         ("", {}),
