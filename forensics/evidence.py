@@ -505,7 +505,7 @@ class Builder:
         engine = dialect.name if dialect else None
         signals = tuple(
             sorted(
-                (s for s in self._signals if _may_say(s.dialect, dialect)),
+                (s for s in self._signals if _may_say(s, dialect)),
                 key=lambda s: s.record.line,
             )
         )
@@ -607,11 +607,14 @@ class Builder:
         return any(s.kind == "fatal" for s in signals) and not milestones
 
 
-def _may_say(name: str, engine: Dialect | None) -> bool:
-    """Say whether signals of a dialect count in a log of this engine (any, if it is unknown)."""
-    if engine is None or name not in {d.name for d in ENGINES}:
+def _may_say(signal: SignalEvent, engine: Dialect | None) -> bool:
+    """Say whether a signal counts in a log of this engine (any does, if it is unknown).
+
+    What an engine runs inside may fail for it, but its end is not the engine's end.
+    """
+    if engine is None or signal.dialect not in {d.name for d in ENGINES} - {engine.name}:
         return True
-    return name == engine.name or name in engine.passes_on
+    return signal.dialect in engine.passes_on and signal.kind not in {"stop", "end"}
 
 
 def _in_order(exceptions: list[ExceptionEvent]) -> list[ExceptionEvent]:
