@@ -1,6 +1,6 @@
 """llama-server's lines from 2024 to 2026: prefix, level, kind, and what its signals recognise."""
 
-# ruff: noqa: E501 - log lines stand as they are printed
+
 
 from __future__ import annotations
 

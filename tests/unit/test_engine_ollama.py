@@ -1,6 +1,6 @@
 """Ollama's lines from 0.1 to 0.33: prefix, level, kind, its runner's lines among them, what dies."""
 
-# ruff: noqa: E501 - log lines stand as they are printed
+
 
 from __future__ import annotations
 
