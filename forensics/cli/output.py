@@ -32,15 +32,24 @@ def write(text: str, target: Path | None) -> None:
     Raises:
         UsageError: The file cannot be written.
     """
+    write_data(text.encode("utf-8", "backslashreplace"), target)
+
+
+def write_data(data: bytes, target: Path | None) -> None:
+    """Write bytes to a file in one step, or to standard output.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
     if target is None:
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.write(data)
         sys.stdout.flush()
         return
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(text.encode("utf-8", "backslashreplace"))
+                file.write(data)
             Path(temporary).chmod(0o666 & ~_umask())
             Path(temporary).replace(target)
         except BaseException:

@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
+import msgspec
 import polars as pl
 from msgspec.structs import replace
 
 from forensics import redaction
-from forensics.envelopes import Block, Envelope, clean, detect
+from forensics.envelopes import Envelope, clean, detect
 from forensics.evidence import Builder, wanted
 from forensics.hyperscan_finder import finder
-from forensics.model import Context, Evidence, Source
+from forensics.model import Context, Evidence, Finding, Run, Source
 from forensics.statistics import advice, agreement, figures, table, windows
 from forensics.statistics.formats import BY_NAME
 from forensics.statistics.model import (
@@ -43,6 +44,7 @@ _HEAD = 16 * 1024 * 1024
 #: Lines whose text is kept, to quote them.
 _QUOTED = 20_000
 _WORKERS = 2
+_MARK = b"\xef\xbb\xbf"
 _BUDGET = re.compile(
     rb"(?:Chunked prefill is enabled with max_num_batched_tokens=|max_num_batched_tokens to )(\d{1,9})"
 )
@@ -82,35 +84,44 @@ class Gatherer:
         self._builder = Builder(self._wants, self._envelope)
         self._served = False
         self._scanned = 0
-        self._line = 1
+        self._head_line = 1
+        self._lines = 0
         self._bytes = 0
         self._budget: int | None = None
         self._frames: list[pl.DataFrame] = []
         self._rows = 0
         self._open_line = False
 
-    def clean(self, run: bytes) -> Block:
-        """Clean the next run, and learn from it what belongs to the start."""
-        block = clean(run, self._line)
-        self._line += block.lines
+    def take(self, run: bytes) -> bytes:
+        """Take the next run of lines, learn from it what belongs to the start, hand it on."""
+        if not self._bytes and run.startswith(_MARK):
+            self._bytes, run = len(_MARK), run[len(_MARK) :]
         self._bytes += len(run)
-        self._open_line = bool(run) and not run.endswith(b"\n")
+        self._open_line = not run.endswith(b"\n")
         if not self._served and self._scanned < _HEAD:
-            self._builder.feed(block, self._finder.candidates(block.text, statistics=False))
-            self._scanned += len(block.text)
-            self._served = self._builder.ready
-            budget = _BUDGET.search(block.text) if self._budget is None else None
-            self._budget = int(budget[1]) if budget else self._budget
-        return block
+            self._start(run)
+        return run
 
-    def parse(self, blocks: list[Block], *, texts: bool) -> pl.DataFrame:
-        """Parse blocks (may run in a thread)."""
-        return table.parse(blocks, self._envelope, texts=texts)
+    def _start(self, run: bytes) -> None:
+        block = clean(run, self._head_line)
+        self._head_line += block.lines
+        self._builder.feed(block, self._finder.candidates(block.text, statistics=False))
+        self._scanned += len(block.text)
+        self._served = self._builder.ready
+        if self._budget is None and b"max_num_batched_tokens" in block.text:
+            budget = _BUDGET.search(block.text)
+            self._budget = int(budget[1]) if budget else None
 
-    def keep(self, frame: pl.DataFrame) -> None:
+    def parse(self, runs: list[bytes], *, texts: bool) -> table.Parsed:
+        """Parse runs of whole lines (may run in a thread)."""
+        return table.parse(b"".join(runs), self._envelope, texts=texts)
+
+    def keep(self, parsed: table.Parsed) -> None:
         """Keep parsed rows, in order."""
-        self._frames.append(frame)
-        self._rows += frame.height
+        if parsed.rows.height:
+            self._frames.append(parsed.rows.with_columns(pl.col("line") + self._lines))
+        self._lines += parsed.lines
+        self._rows += parsed.rows.height
 
     @property
     def quoting(self) -> bool:
@@ -119,14 +130,14 @@ class Gatherer:
 
     def feed(self, run: bytes) -> None:
         """Take and parse one run at once."""
-        self.keep(self.parse([self.clean(run)], texts=self.quoting))
+        self.keep(self.parse([self.take(run)], texts=self.quoting))
 
     def report(self, tables: Mapping[str, Any]) -> Report:
         """Return the report on everything taken so far; ends the reading of the start."""
         evidence = self._builder.finish(self._source, self._context)
         rows = pl.concat(self._frames) if self._frames else table.empty()
         source = replace(
-            evidence.source, bytes=self._bytes, lines=self._line - 1 + int(self._open_line)
+            evidence.source, bytes=self._bytes, lines=self._lines + int(self._open_line)
         )
         return _report(rows, evidence, source, tables, self._budget)
 
@@ -135,21 +146,28 @@ def gather(reader: Reader, context: Context) -> Gatherer:
     """Read a source to its end."""
     gatherer = Gatherer(reader.source, reader.head, context)
     with ThreadPoolExecutor(_WORKERS) as pool:
-        queue: deque[Future[pl.DataFrame]] = deque()
-        blocks: list[Block] = []
-        size = 0
-        for run in reader.runs():
-            blocks.append(gatherer.clean(run))
-            size += len(blocks[-1].text)
-            if size >= table.BATCH:
-                queue.append(pool.submit(gatherer.parse, blocks, texts=gatherer.quoting))
-                blocks, size = [], 0
-                if len(queue) > _WORKERS:
-                    gatherer.keep(queue.popleft().result())
+        queue: deque[Future[table.Parsed]] = deque()
+        for runs in _batches(gatherer.take(run) for run in reader.runs()):
+            queue.append(pool.submit(gatherer.parse, runs, texts=gatherer.quoting))
+            if len(queue) > _WORKERS:
+                gatherer.keep(queue.popleft().result())
         while queue:
             gatherer.keep(queue.popleft().result())
-        gatherer.keep(gatherer.parse(blocks, texts=gatherer.quoting))
     return gatherer
+
+
+def _batches(runs: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Gather runs until they are worth parsing."""
+    parts: list[bytes] = []
+    size = 0
+    for run in runs:
+        parts.append(run)
+        size += len(run)
+        if size >= table.BATCH:
+            yield parts
+            parts, size = [], 0
+    if parts:
+        yield parts
 
 
 def _report(
@@ -201,19 +219,9 @@ def _report(
 
 def concluded(report: Report, tables: Mapping[str, Any]) -> Report:
     """Return the report with the findings that its figures give."""
-    findings = advice.findings(report, tables)
-    safe = [redaction.value(f) for f in _builtins(findings)]
-    import msgspec
-
-    from forensics.model import Finding
-
-    return replace(report, stats=replace(report.stats, findings=msgspec.convert(safe, list[Finding])))
-
-
-def _builtins(values: list[Any]) -> list[Any]:
-    import msgspec
-
-    return [msgspec.to_builtins(value) for value in values]
+    found = msgspec.to_builtins(advice.findings(report, tables))
+    safe = msgspec.convert(redaction.value(found), list[Finding])
+    return replace(report, stats=replace(report.stats, findings=safe))
 
 
 def with_benches(report: Report, benches: list[Bench], tables: Mapping[str, Any]) -> Report:
@@ -291,8 +299,18 @@ def _limits(frame: pl.DataFrame, evidence: Evidence, found: Speculation | None) 
 # --- counters alone -------------------------------------------------------------------------------
 
 
-def report_on_counters(counters: Counters, source: Source, tables: Mapping[str, Any]) -> Report:
-    """Return the same figures from the counters of an endpoint: exact, without windows."""
+def report_on_counters(
+    counters: Counters, name: str, size: int, tables: Mapping[str, Any]
+) -> Report:
+    """Return the same figures from the counters of an endpoint: exact, without windows.
+
+    Args:
+        counters: What it counted.
+        name: Its address or file.
+        size: Bytes of its answer.
+        tables: Tables of the rule packs.
+    """
+    source = Source(kind="metrics", name=redaction.text(name), bytes=size)
     found = _counted(counters)
     points = [
         Point(None, None, name, value, scope="total")
@@ -320,8 +338,6 @@ def report_on_counters(counters: Counters, source: Source, tables: Mapping[str, 
         series=[*figures.series(_bare(empty), _bare(empty), found, ()), *points],
         findings=[],
     )
-    from forensics.model import Run
-
     report = Report(
         stats=stats,
         run=Run(engine=counters.engine, model=counters.model),
@@ -331,6 +347,20 @@ def report_on_counters(counters: Counters, source: Source, tables: Mapping[str, 
         counters=counters,
     )
     return concluded(report, tables)
+
+
+def report_on_nothing() -> Report:
+    """Return a report without a log, for benchmark results alone."""
+    stats = Stats(
+        schema=SCHEMA,
+        source=Source(kind="none", name=""),
+        speculative=None,
+        throughput=Throughput(),
+        startup=Startup(),
+        series=[],
+        findings=[],
+    )
+    return Report(stats=stats, run=Run(), frame=_bare(table.empty()), speculation=None, loads=())
 
 
 def _bare(rows: pl.DataFrame) -> pl.DataFrame:

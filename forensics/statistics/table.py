@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
-from forensics.envelopes import Block, Envelope
+from forensics.envelopes import Block, Envelope, clean
 from forensics.records import understand
 from forensics.statistics.formats import BY_NAME, ENVELOPE_TIME, FINDS, FORMATS, PREFIXES, LineFormat
 
-#: Clean text that is parsed at once.
-BATCH = 24 * 1024 * 1024
+#: Bytes that are parsed at once.
+BATCH = 16 * 1024 * 1024
 _MAX_LINE = 65_536
 
 #: Columns of the tidy table. `line`: physical line. `at`: time from the envelope (RFC 3339).
@@ -30,7 +31,7 @@ SCHEMA: dict[str, Any] = {
     "line": pl.Int64,
     "at": pl.String,
     "clock": pl.String,
-    "form": pl.String,
+    "form": pl.Enum(list(BY_NAME)),
     "replica": pl.String,
     "running": pl.Int64,
     "waiting": pl.Int64,
@@ -54,10 +55,12 @@ SCHEMA: dict[str, Any] = {
     "span_s": pl.Float64,
     "text": pl.String,
 }
+_ANY = "|".join(re.escape(find) for find in FINDS)
 _VLLM_PREFIX = (
-    r"^(?:\([^()]* pid=[0-9]+[^()]*\) )*(?:DEBUG|INFO|WARNING) ([0-9-]{5} [0-9:]{8}) "
+    r"^(?:\([^()]* pid=[0-9]+[^()]*\) )*(?:DEBUG|INFO|WARNING) [0-9-]{5} [0-9:]{8} "
     r"\[[^\]:]*:[0-9]+\] "
 )
+_CLOCK = r"([0-9]{2}-[0-9]{2} [0-9:]{8}) \["
 
 
 def empty() -> pl.DataFrame:
@@ -65,56 +68,40 @@ def empty() -> pl.DataFrame:
     return pl.DataFrame(schema=SCHEMA)
 
 
-class Batch:
-    """Clean blocks gathered until they are worth parsing.
+class Parsed(Struct, frozen=True):
+    """What became of a batch: its rows, with lines counted from 1, and how many lines it has."""
+
+    rows: pl.DataFrame
+    lines: int
+
+
+def parse(raw: bytes, envelope: Envelope, *, texts: bool = True) -> Parsed:
+    """Return the rows of some whole lines.
 
     Args:
-        envelope: What wraps each line.
-    """
-
-    def __init__(self, envelope: Envelope) -> None:
-        self._envelope = envelope
-        self._blocks: list[Block] = []
-        self._bytes = 0
-
-    def add(self, block: Block) -> bool:
-        """Take a block; say whether it is time to parse."""
-        self._blocks.append(block)
-        self._bytes += len(block.text)
-        return self._bytes >= BATCH
-
-    def take(self) -> tuple[list[Block], Envelope]:
-        """Return what was gathered and begin anew."""
-        blocks, self._blocks, self._bytes = self._blocks, [], 0
-        return blocks, self._envelope
-
-
-def parse(blocks: Iterable[Block], envelope: Envelope, *, texts: bool = True) -> pl.DataFrame:
-    """Return the rows of some blocks that follow each other.
-
-    Args:
-        blocks: Clean text of whole lines.
+        raw: The bytes as they came out of the source.
         envelope: What wraps each line.
         texts: Whether to keep the lines themselves, to quote them.
     """
-    kept = [block for block in blocks if block.text]
-    if not kept:
-        return empty()
-    found = _found(kept)
-    if found.is_empty():
-        return empty()
-    frames = list(_frames(found, envelope))
+    breaks: list[int] = []
+    if b"\r" in raw or b"\x1b" in raw:
+        block = clean(raw, 2)  # not the first of the source: its mark is gone already
+        raw, breaks = block.text, list(_breaks(block))
+    if not raw:
+        return Parsed(empty(), 0)
+    found, height = _found(raw, breaks)
+    newlines = height if raw.endswith(b"\n") else height - 1
+    frames = list(_frames(found, envelope)) if found.height else []
     if not frames:
-        return empty()
+        return Parsed(empty(), newlines - len(breaks))
     rows = pl.concat(frames).sort("line", maintain_order=True)
     if texts:
         rows = rows.drop("text").join(found, on="line", how="left", maintain_order="left")
-    return rows
+    return Parsed(rows, newlines - len(breaks))
 
 
-def _found(blocks: list[Block]) -> pl.DataFrame:
-    """Return line number and text of every line that may be one of statistics."""
-    text = b"".join(block.text for block in blocks)
+def _found(text: bytes, breaks: list[int]) -> tuple[pl.DataFrame, int]:
+    """Return line number and text of every line that may be one of statistics, and all rows."""
     lines = pl.read_csv(
         io.BytesIO(text),
         has_header=False,
@@ -122,30 +109,25 @@ def _found(blocks: list[Block]) -> pl.DataFrame:
         quote_char=None,
         schema={"text": pl.String},
         row_index_name="line",
+        row_index_offset=1,
         truncate_ragged_lines=True,
         encoding="utf8-lossy",
     )
-    found = lines.filter(pl.col("text").str.contains_any(list(FINDS)))
-    first = blocks[0].first_line
-    found = found.with_columns(pl.col("line").cast(pl.Int64) + first)
-    breaks = list(_breaks(blocks))
-    if breaks and not found.is_empty():
+    found = lines.filter(pl.col("text").str.contains(_ANY)).cast({"line": pl.Int64})
+    if breaks and found.height:
         # Carriage returns inside a line begin no physical line.
-        before = pl.Series(breaks).search_sorted(found["line"] - first, side="left")
+        before = pl.Series(breaks).search_sorted(found["line"] - 1, side="left")
         found = found.with_columns(pl.col("line") - before.cast(pl.Int64))
-    return found.filter(pl.col("text").str.len_bytes() <= _MAX_LINE)
+    return found.filter(pl.col("text").str.len_bytes() <= _MAX_LINE), lines.height
 
 
-def _breaks(blocks: list[Block]) -> Iterator[int]:
-    """Yield the rows that end in a carriage return instead of a newline."""
-    row = 0
-    for block in blocks:
-        at, counted = 0, 0
-        for place in block.breaks:
-            counted += block.text.count(b"\n", at, place)
-            at = place
-            yield row + counted
-        row += block.newlines
+def _breaks(block: Block) -> Iterator[int]:
+    """Yield the rows (from 0) that end in a carriage return instead of a newline."""
+    at, row = 0, 0
+    for place in block.breaks:
+        row += block.text.count(b"\n", at, place)
+        at = place
+        yield row
 
 
 def _frames(found: pl.DataFrame, envelope: Envelope) -> Iterator[pl.DataFrame]:
@@ -166,17 +148,26 @@ def _frames(found: pl.DataFrame, envelope: Envelope) -> Iterator[pl.DataFrame]:
 
 
 def _split_off(
-    rest: pl.DataFrame, mine: pl.DataFrame, parsed: pl.DataFrame, good: pl.Expr
+    mine: pl.DataFrame, others: pl.DataFrame, parsed: pl.DataFrame, good: pl.Expr
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows that came out well, and the rest with those that did not."""
-    done = parsed.filter(good)
-    if done.is_empty():
-        return empty(), rest
-    if done.height == rest.height:
-        return _shaped(done), rest.clear()
-    if done.height == mine.height:
-        return _shaped(done), rest.join(mine.select("line"), on="line", how="anti")
-    return _shaped(done), rest.join(done.select("line"), on="line", how="anti")
+    """Return the rows that came out well, and all others.
+
+    Args:
+        mine: Rows that were tried.
+        others: Rows that were not.
+        parsed: What became of `mine`, row for row.
+        good: Whether a row of `parsed` came out well.
+    """
+    well = parsed.select(good.fill_null(False).alias("well")).to_series()  # noqa: FBT003
+    if well.all():
+        return _shaped(parsed), others
+    return _shaped(parsed.filter(well)), pl.concat([others, mine.filter(~well)])
+
+
+def _divided(rest: pl.DataFrame, text: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows that hold a text, and the others."""
+    holds = rest["text"].str.contains(text, literal=True)
+    return rest.filter(holds), rest.filter(~holds)
 
 
 def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
@@ -194,16 +185,14 @@ def _number(piece: int, suffix: str, kind: Any = pl.Float64) -> pl.Expr:  # noqa
 
 def _fast_speculation(rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Cut `SpecDecoding metrics` lines of 0.10.2 and later at their colons."""
-    mine = rest.filter(
-        pl.col("text").str.contains("SpecDecoding metrics: Mean acceptance length: ", literal=True)
-    )
+    mine, others = _divided(rest, "SpecDecoding metrics: Mean acceptance length: ")
     if mine.is_empty():
         return empty(), rest
     pieces = mine.select("line", pl.col("text").str.split_exact(": ", 8).struct.unnest())
     head = pl.col("field_0")
     parsed = pieces.select(
         "line",
-        head.str.extract(_VLLM_PREFIX + "SpecDecoding metrics$").alias("clock"),
+        head.str.extract(_CLOCK).alias("clock"),
         pl.lit("vllm.spec").alias("form"),
         _number(2, ", Accepted throughput").alias("printed_length"),
         _number(3, " tokens/s, Drafted throughput").alias("accepted_throughput"),
@@ -217,15 +206,18 @@ def _fast_speculation(rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         .alias("per_position"),
         _number(8, "%").truediv(100).alias("printed_rate"),
     )
-    good = pl.all_horizontal(pl.all().is_not_null()) & ~pl.col("per_position").list.contains(None)
-    return _split_off(rest, mine, parsed, good)
+    prefixed = pieces["field_0"].str.contains(_VLLM_PREFIX + "SpecDecoding metrics$")
+    good = (
+        pl.all_horizontal(pl.all().is_not_null())
+        & pl.lit(pieces["field_7"].str.contains(r"^[0-9., ]+, Avg Draft acceptance rate$"))
+        & pl.lit(prefixed)
+    )
+    return _split_off(mine, others, parsed, good)
 
 
 def _fast_engine(rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Cut `Engine 000: Avg prompt throughput` lines without rarer fields at their colons."""
-    mine = rest.filter(
-        pl.col("text").str.contains(": Avg prompt throughput: ", literal=True)
-    )
+    mine, others = _divided(rest, ": Avg prompt throughput: ")
     if mine.is_empty():
         return empty(), rest
     pieces = mine.select("line", pl.col("text").str.split_exact(": ", 7).struct.unnest())
@@ -234,7 +226,7 @@ def _fast_engine(rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     hits = pl.col("field_7")
     parsed = pieces.select(
         "line",
-        head.str.extract(_VLLM_PREFIX + r"Engine [0-9]{3}$").alias("clock"),
+        head.str.extract(_CLOCK).alias("clock"),
         pl.lit("vllm.v1").alias("form"),
         head.str.tail(3).alias("replica"),
         _number(2, " tokens/s, Avg generation throughput").alias("prompt_tokens_per_s"),
@@ -251,21 +243,23 @@ def _fast_engine(rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         (hits.is_null() | hits.str.contains(r"^[0-9.]+%$")).alias("whole"),
     )
     needed = [name for name in parsed.columns if name not in {"prefix_cache_hit_rate", "whole"}]
-    good = pl.all_horizontal(pl.col(needed).is_not_null()) & pl.col("whole")
-    return _split_off(rest, mine, parsed, good)
+    prefixed = pieces["field_0"].str.contains(_VLLM_PREFIX + r"Engine [0-9]{3}$")
+    good = pl.all_horizontal(pl.col(needed).is_not_null()) & pl.col("whole") & pl.lit(prefixed)
+    return _split_off(mine, others, parsed, good)
 
 
 def _by_pattern(rest: pl.DataFrame, form: LineFormat) -> tuple[pl.DataFrame, pl.DataFrame]:
-    mine = rest.filter(pl.col("text").str.contains(form.find, literal=True))
+    mine, others = _divided(rest, form.find)
     if mine.is_empty():
         return empty(), rest
     pattern = f"^{ENVELOPE_TIME}{PREFIXES[form.engine]}{form.pattern}"
     groups = mine.select("line", pl.col("text").str.extract_groups(pattern).struct.unnest())
-    matched = groups.filter(pl.any_horizontal(pl.exclude("line").is_not_null()))
-    if matched.is_empty():
+    matched = groups.select(pl.any_horizontal(pl.exclude("line").is_not_null())).to_series()
+    if not matched.any():
         return empty(), rest
-    parsed = matched.with_columns(pl.lit(form.name).alias("form"))
-    return _split_off(rest, mine, _converted(parsed), pl.lit(True))  # noqa: FBT003
+    parsed = groups.filter(matched).with_columns(pl.lit(form.name).alias("form"))
+    rest = others if matched.all() else pl.concat([others, mine.filter(~matched)])
+    return _shaped(_converted(parsed)), rest
 
 
 def _converted(frame: pl.DataFrame) -> pl.DataFrame:

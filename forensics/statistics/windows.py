@@ -54,7 +54,13 @@ def recovered(
     table = _positions_joined(table)
     table = table.with_columns(_seconds(table).alias("seconds"), _load().alias("load"))
     table = _differences(table)
-    table = _bounded(table, k, _has_bonus(table) if bonus is None else bonus)
+    counted = pl.col("draft_tokens").is_not_null()
+    bounded = _bounded(table.filter(counted), k, _has_bonus(table) if bonus is None else bonus)
+    added = bounded.columns[table.width :]
+    others = table.filter(~counted).with_columns(
+        pl.lit(None, bounded.schema[name]).alias(name) for name in added
+    )
+    table = pl.concat([bounded, others]).sort("line", maintain_order=True)
     table = _estimated(table, k, interval)
     return table.with_columns(_spans(), _warmup(started=started).alias("warmup"))
 
@@ -128,7 +134,7 @@ def _spans() -> pl.Expr:
     """
     printed = pl.col("draft_tokens") / pl.col("drafted_throughput")
     since = pl.col("seconds").diff().over("form", "replica")
-    usual = since.filter(since > 0).median().over("form")
+    usual = since.filter(since > 0).median()
     return pl.coalesce(
         "span_s",
         pl.when(pl.col("drafted_throughput") > 0).then(printed),
