@@ -26,7 +26,7 @@ def render(rule: Rule, file: str, width: int) -> str:
 
     def block(text: str, indent: str = "  ") -> list[str]:
         return textwrap.wrap(
-            visible(placeholders_as_words(text)),
+            visible(placeholders_as_words(re.sub(r"\s*\n\s*", " ", text).strip())),
             width,
             initial_indent=indent,
             subsequent_indent=indent,
