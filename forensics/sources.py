@@ -231,9 +231,9 @@ def _unpacked(file: IO[bytes], magic: bytes, name: str) -> IO[bytes]:
         file = _Joined(magic, file)  # type: ignore[assignment]
     plain: Any
     if magic.startswith(b"\x1f\x8b"):
-        plain = gzip.GzipFile(fileobj=file)  # noqa: SIM115 - closed by `_Unpacked`
+        plain = gzip.GzipFile(fileobj=file)
     elif magic.startswith(b"\xfd7zXZ\0"):
-        plain = lzma.LZMAFile(file)
+        plain = lzma.LZMAFile(file)  # noqa: SIM115 - closed by `_Unpacked`
     elif magic.startswith(b"BZh"):
         plain = bz2.BZ2File(file)
     elif magic.startswith(b"\x28\xb5\x2f\xfd"):
