@@ -1,7 +1,5 @@
 """llama-server's lines from 2024 to 2026: prefix, level, kind, and what its signals recognise."""
 
-
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,7 +1,5 @@
 """Ollama's lines from 0.1 to 0.33: prefix, level, kind, its runner's lines among them, what dies."""
 
-
-
 from __future__ import annotations
 
 from typing import Any
