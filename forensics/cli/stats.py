@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from forensics.reporters.view import View
     from forensics.statistics.model import Counters, Report
 
 FORMATS = ("terminal", "text", "json", "csv", "parquet", "html")
@@ -74,30 +75,30 @@ def _reports(
     from msgspec.structs import replace
 
     from forensics.sources import find
-    from forensics.statistics import benchfiles, comparison, summary
+    from forensics.statistics import benchfiles, comparison, counted, summary
 
     benches = [benchfiles.read(path) for path in bench]
     reports: list[Report] = []
-    counted: list[tuple[str, Counters, int]] = []
+    endpoints: list[tuple[str, Counters, int]] = []
     addresses = [name for name in names if name.startswith(("http://", "https://"))]
     paths = [name for name in names if name not in addresses]
     for name in [*addresses, *(find(paths) if paths else [])]:
         found = _read(name)
         if isinstance(found, tuple):
-            counted.append((name, *found))
+            endpoints.append((name, *found))
         else:
             reports.append(found.report(tables))
     if not reports:
-        reports = [summary.report_on_counters(c, name, size, tables) for name, c, size in counted]
-        counted = []
+        reports = [counted.report_on_counters(c, name, size, tables) for name, c, size in endpoints]
+        endpoints = []
     if not reports:
-        reports = [summary.report_on_nothing()]
+        reports = [counted.report_on_nothing()]
     if chunk is not None:
         arguments = {"max_num_batched_tokens": chunk}
         reports = [replace(r, arguments=r.arguments | arguments) for r in reports]
     if benches:
         reports[0] = summary.with_benches(reports[0], benches, tables)
-    for _, counters, _size in counted[:1]:
+    for _, counters, _size in endpoints[:1]:
         reports[0] = summary.with_counters(reports[0], counters, tables)
     return comparison.compared(reports, tables)
 
@@ -121,7 +122,7 @@ def _read(name: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - a gathere
         opened.file.close()
 
 
-def _rendered(reports: list[Report], format_: str, view: Any) -> bytes:  # noqa: ANN401
+def _rendered(reports: list[Report], format_: str, view: View) -> bytes:
     """Return all reports in one format."""
     if format_ == "json":
         from forensics.reporters import stats_json
@@ -139,10 +140,14 @@ def _rendered(reports: list[Report], format_: str, view: Any) -> bytes:  # noqa:
         return stats_html.render(reports).encode()
     from forensics.reporters import stats_terminal
 
-    return "\n".join(stats_terminal.render(r, view) for r in reports).encode("utf-8", "backslashreplace")
+    return "\n".join(stats_terminal.render(r, view) for r in reports).encode(
+        "utf-8", "backslashreplace"
+    )
 
 
-def _follow(names: list[str], format_: str, interval: float, tables: dict[str, Any], view: Any) -> None:  # noqa: ANN401
+def _follow(
+    names: list[str], format_: str, interval: float, tables: dict[str, Any], view: View
+) -> None:
     """Show one growing file again and again, in place on a terminal, until interrupted."""
     import sys
     import time

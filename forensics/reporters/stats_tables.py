@@ -50,7 +50,9 @@ def tidy(reports: Sequence[Report]) -> pl.DataFrame:
     frames = []
     for report in reports:
         frame = report.frame.with_columns(
-            (pl.col("accepted_tokens") / pl.col("draft_tokens")).fill_nan(None).alias("acceptance_rate"),
+            (pl.col("accepted_tokens") / pl.col("draft_tokens"))
+            .fill_nan(None)
+            .alias("acceptance_rate"),
             (pl.col("emitted") / pl.col("drafts")).fill_nan(None).alias("mean_acceptance_length"),
             *(pl.col(name).cast(pl.Int64) for name in ("drafts", "drafts_low", "drafts_high")),
             pl.col("form").cast(pl.String),

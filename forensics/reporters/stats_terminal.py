@@ -27,8 +27,14 @@ _PLOTTED = (
 )
 
 
-def render(report: Report, view: View) -> str:
-    """Return the report as text, with terminal styles if the view has colour."""
+def render(report: Report, view: View, *, figures_only: bool = False) -> str:
+    """Return the report as text, with terminal styles if the view has colour.
+
+    Args:
+        report: What to show.
+        view: How.
+        figures_only: Leave out plots and advice.
+    """
     out = io.StringIO()
     console = Console(
         file=out,
@@ -42,7 +48,10 @@ def render(report: Report, view: View) -> str:
         soft_wrap=True,
         legacy_windows=False,
     )
-    _Page(console, report, view).all()
+    page = _Page(console, report, view)
+    page.figures()
+    if not figures_only:
+        page.conclusions()
     return out.getvalue()
 
 
@@ -52,7 +61,8 @@ class _Page:
         self._report = report
         self._view = view
 
-    def all(self) -> None:
+    def figures(self) -> None:
+        """Print tables."""
         report = self._report
         self._subject()
         if report.speculation is not None:
@@ -66,6 +76,9 @@ class _Page:
         for bench in report.benches:
             self._bench(bench)
         self._startup()
+
+    def conclusions(self) -> None:
+        """Print plots, advice and limits."""
         self._plots()
         self._advice()
         self._limits()
@@ -111,7 +124,8 @@ class _Page:
         self._title(f"Speculation: {named}, {windows}" if named else f"Speculation: {windows}")
         about = "about " if found.estimated else ""
         if found.rate is not None:
-            counts = f"{about}{totals.accepted_tokens or 0:,} of {totals.draft_tokens or 0:,} draft tokens"
+            accepted, drafted = totals.accepted_tokens or 0, totals.draft_tokens or 0
+            counts = f"{about}{accepted:,} of {drafted:,} draft tokens"
             self._row("acceptance rate", _percents(found.rate), counts)
         if found.length is not None:
             drafts = f"{about}{totals.drafts or 0:,} drafts"
@@ -124,14 +138,23 @@ class _Page:
         elif found.rate is None and totals.acceptance_rate is not None:
             self._row("acceptance rate", f"{totals.acceptance_rate * 100:.1f} %", "")
         if found.positions:
-            self._line(f"  {'position':>8}  {'accepted, of all drafts':<26}{'of those before':<26}pays below", "dim")
+            self._line(
+                f"  {'position':>8}  {'accepted, of all drafts':<26}"
+                f"{'of those before':<26}pays below",
+                "dim",
+            )
         for i, place in enumerate(found.positions, 1):
             share = _percents(place.conditional) if place.conditional else ""
             worth = f"{gain(found.positions, i) * 100:.0f} %"
             self._line(f"  {i:>8}  {_percents(place.rate):<26}{share:<26}{worth:>6}")
         if totals.accepted_throughput is not None:
-            speeds = f"{totals.accepted_throughput:.1f} accepted, {totals.drafted_throughput or 0:.1f} drafted tokens/s"
-            left = f" ({totals.excluded_warmup} window of the start left out)" if totals.excluded_warmup else ""
+            accepted_s, drafted_s = totals.accepted_throughput, totals.drafted_throughput or 0.0
+            speeds = f"{accepted_s:.1f} accepted, {drafted_s:.1f} drafted tokens/s"
+            left = (
+                f" ({totals.excluded_warmup} window of the start left out)"
+                if totals.excluded_warmup
+                else ""
+            )
             self._line(f"  {speeds}{left}")
 
     def _row(self, name: str, value: str, rest: str) -> None:
@@ -155,17 +178,24 @@ class _Page:
         for name, values, scale, form in rows:
             if values.median is not None:
                 cells = (values.median, values.p10, values.p90, values.max)
-                self._line(f"  {name:<22}" + "".join(f"{(v or 0) * scale:>10{form}}" for v in cells))
+                self._line(
+                    f"  {name:<22}" + "".join(f"{(v or 0) * scale:>10{form}}" for v in cells)
+                )
         self._loads()
 
     def _loads(self) -> None:
         if not self._report.loads:
             return
-        self._line(f"  {'running requests':<22}{'windows':>10}{'tokens/s':>10}{'a request':>10}{'length':>10}", "dim")
+        self._line(
+            f"  {'running requests':<22}{'windows':>10}{'tokens/s':>10}"
+            f"{'a request':>10}{'length':>10}",
+            "dim",
+        )
         for load in self._report.loads:
-            label = str(load.running) if load.running < 4 else f"{load.running // 2 + 1} to {load.running}"  # noqa: PLR2004
-            cells = (load.generation, load.per_request, load.length)
-            shown = "".join("" if v is None else f"{v:>10.{2 if i == 2 else 1}f}" for i, v in enumerate(cells))  # noqa: PLR2004
+            least = load.running // 2 + 1
+            label = f"{least} to {load.running}" if least < load.running else str(load.running)
+            cells = ((load.generation, 1), (load.per_request, 1), (load.length, 2))
+            shown = "".join("" if v is None else f"{v:>10.{digits}f}" for v, digits in cells)
             self._line(f"  {label:<22}{load.windows:>10,}{shown}")
 
     def _counters(self) -> None:
@@ -182,20 +212,32 @@ class _Page:
         self._title("Log against counters")
         self._line(f"  {'':<26}{'log':>12}{'least':>12}{'most':>12}{'counter':>12}", "dim")
         for one in self._report.agreement:
-            cells = "".join(f"{v:>12,.0f}" for v in (one.log, one.low, one.high + one.unlogged, one.counter))
+            cells = "".join(
+                f"{v:>12,.0f}" for v in (one.log, one.low, one.high + one.unlogged, one.counter)
+            )
             word = "" if one.agrees else "  differs"
-            self._line(f"  {one.name.replace('_', ' '):<26}{cells}{word}", "" if one.agrees else "bold red")
-        self._wrap("most: by rounding, and one more window, since the last is never printed", 2, "dim")
+            self._line(
+                f"  {one.name.replace('_', ' '):<26}{cells}{word}", "" if one.agrees else "bold red"
+            )
+        self._wrap(
+            "most: by rounding, and one more window, since the last is never printed", 2, "dim"
+        )
 
     def _bench(self, bench: Bench) -> None:
         self._title(f"Benchmark: {bench.kind}, {cut(visible(bench.file), 50)}")
         lengths = by_length(bench.rows)
-        self._line(f"  {'prompt tokens':>13}{'requests':>10}{'first token, s':>16}{'prompt tokens/s':>17}{'decode tokens/s':>17}", "dim")
+        self._line(
+            f"  {'prompt tokens':>13}{'requests':>10}{'first token, s':>16}"
+            f"{'prompt tokens/s':>17}{'decode tokens/s':>17}",
+            "dim",
+        )
         for row in lengths if self._view.verbose else lengths[:_LENGTHS_SHOWN]:
             wait = f"{row.ttft_s:.2f}" if row.ttft_s else ""
             speed = f"{row.prompt_tokens / row.ttft_s:,.0f}" if row.ttft_s else ""
             decode = f"{row.decode_tokens_per_s:.1f}" if row.decode_tokens_per_s else ""
-            self._line(f"  {row.prompt_tokens:>13,}{row.count:>10}{wait:>16}{speed:>17}{decode:>17}")
+            self._line(
+                f"  {row.prompt_tokens:>13,}{row.count:>10}{wait:>16}{speed:>17}{decode:>17}"
+            )
         if not self._view.verbose and len(lengths) > _LENGTHS_SHOWN:
             self._line(f"  and {len(lengths) - _LENGTHS_SHOWN} more lengths (-v shows them)", "dim")
 
@@ -210,7 +252,11 @@ class _Page:
             if one.seconds is not None:
                 step = one.seconds - last
                 last = one.seconds
-                self._line(f"  {one.seconds:>8.0f} s  {one.milestone.replace('_', ' '):<24}{step:>+8.0f} s", "dim")
+                self._line(
+                    f"  {one.seconds:>8.0f} s  {visible(one.milestone.replace('_', ' ')):<24}"
+                    f"{step:>+8.0f} s",
+                    "dim",
+                )
         facts = (
             ("weights", start.weights_gib, "GiB"),
             ("KV cache", start.kv_cache_tokens, "tokens"),
@@ -224,7 +270,9 @@ class _Page:
 
     def _plots(self) -> None:
         for name, title in _PLOTTED:
-            points = [p for p in self._report.stats.series if p.name == name and p.scope == "window"]
+            points = [
+                p for p in self._report.stats.series if p.name == name and p.scope == "window"
+            ]
             if len(points) >= _ROWS:
                 self._title(f"Over time: {title}")
                 ends = [p.at or p.clock or "" for p in (points[0], points[-1])]
@@ -274,13 +322,21 @@ def _counted(counters: Counters) -> list[tuple[str, str]]:
     rows = (
         ("prompt tokens", counters.prompt_tokens, ",.0f"),
         ("generation tokens", counters.generation_tokens, ",.0f"),
-        ("prefix cache hits, %", 100 * hits / queries if hits is not None and queries else None, ".1f"),
+        (
+            "prefix cache hits, %",
+            100 * hits / queries if hits is not None and queries else None,
+            ".1f",
+        ),
         ("preemptions", counters.preemptions, ",.0f"),
         ("mean first token, s", mean(counters.ttft), ".3f"),
         ("mean inter-token, s", mean(counters.inter_token), ".4f"),
         ("running now", counters.running, ".0f"),
         ("waiting now", counters.waiting, ".0f"),
-        ("KV cache used now, %", None if counters.kv_cache_usage is None else counters.kv_cache_usage * 100, ".1f"),
+        (
+            "KV cache used now, %",
+            None if counters.kv_cache_usage is None else counters.kv_cache_usage * 100,
+            ".1f",
+        ),
     )
     return [(name, format(value, form)) for name, value, form in rows if value is not None]
 

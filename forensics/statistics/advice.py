@@ -14,13 +14,13 @@ from typing import Any
 import polars as pl
 
 from forensics.model import DEFAULT_SAFETY, Citation, Finding, FixAdvice
-from forensics.statistics import benchadvice
-from forensics.statistics.model import Load, Position, Report, Speculation
+from forensics.statistics import baselines, benchadvice
+from forensics.statistics.baselines import MIN_WINDOWS, enough
+from forensics.statistics.model import Position, Report
+from forensics.statistics.words import Captures, number, percent
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _CITED = 3
-#: Fewer windows decide nothing.
-MIN_WINDOWS = 3
 #: A mean length below this is no acceptance at all.
 IDLE_LENGTH = 1.02
 #: A further pass is advised against below this gain, and one more advised for above the other.
@@ -30,9 +30,9 @@ _LIKELY = 0.6
 _FULL_CACHE = 0.95
 _DRIFT = 0.05
 _SIGMAS = 3.0
+#: Accepted tokens under load below this share of those at few requests are worth a word.
 _LOAD_FACTOR = 0.9
 
-Captures = dict[str, str]
 Found = tuple[str, Captures, list[int]]
 
 
@@ -71,7 +71,8 @@ def _all(report: Report, tables: Mapping[str, Any]) -> Iterator[Found]:
         yield from check(report)
     free = (tables.get("statistics") or {}).get("drafts_without_model") or []
     yield from _position_value(report, free)
-    yield from _baselines(report, tables)
+    for name, captures in baselines.found(report, tables):
+        yield name, captures, []
     for name, captures in benchadvice.found(report.benches, report.arguments):
         yield name, captures, []
 
@@ -121,17 +122,10 @@ def _cite(frame: pl.DataFrame, lines: Iterable[int]) -> list[Citation]:
     if not wanted:
         return []
     rows = frame.filter(pl.col("line").is_in(wanted) & pl.col("text").is_not_null())
-    return [Citation(line, text, at=at) for line, text, at in rows.select("line", "text", "at").iter_rows()]
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    """Return a number as advice prints it."""
-    return "unknown" if value is None else f"{value:,.{digits}f}"
-
-
-def percent(value: float) -> str:
-    """Return a share in percent."""
-    return f"{value * 100:.1f} %" if value < 0.1 else f"{value * 100:.0f} %"  # noqa: PLR2004
+    return [
+        Citation(line, text, at=at)
+        for line, text, at in rows.select("line", "text", "at").iter_rows()
+    ]
 
 
 def _drafting(report: Report) -> pl.DataFrame:
@@ -184,14 +178,9 @@ def _silent(report: Report) -> Iterator[Found]:
         yield "speculation-silent", {"windows": str(windows)}, _ends(report.frame)
 
 
-def _enough(found: Speculation | None) -> bool:
-    """Say whether there are windows, or exact counters, enough to judge."""
-    return found is not None and (found.totals.windows >= MIN_WINDOWS or found.totals.windows == 0)
-
-
 def _idle(report: Report) -> Iterator[Found]:
     found = report.speculation
-    if found is None or found.length is None or not _enough(found):
+    if found is None or found.length is None or not enough(found):
         return
     if found.length.value <= IDLE_LENGTH:
         captures = {
@@ -214,7 +203,7 @@ def gain(positions: tuple[Position, ...], place: int) -> float:
 
 def _position_value(report: Report, free: Collection[str]) -> Iterator[Found]:
     found = report.speculation
-    if found is None or not found.positions or not _enough(found) or found.length is None:
+    if found is None or not found.positions or not enough(found) or found.length is None:
         return
     if found.length.value <= IDLE_LENGTH:
         return
@@ -233,7 +222,8 @@ def _position_value(report: Report, free: Collection[str]) -> Iterator[Found]:
         "length": number(found.length.value),
         "before": number(found.length.value - positions[-1].rate.value),
         "table": "; ".join(
-            f"position {i} adds {number(p.rate.value)} tokens a step (pays below {percent(gain(positions, i))})"
+            f"position {i} adds {number(p.rate.value)} tokens a step "
+            f"(pays below {percent(gain(positions, i))})"
             for i, p in enumerate(positions, 1)
         ),
         "useful": str(useful),
@@ -253,7 +243,12 @@ def _position_value(report: Report, free: Collection[str]) -> Iterator[Found]:
 
 def _implied(report: Report) -> Iterator[Found]:
     found = report.speculation
-    if found is None or found.length is None or found.length.value <= IDLE_LENGTH or not _enough(found):
+    if (
+        found is None
+        or found.length is None
+        or found.length.value <= IDLE_LENGTH
+        or not enough(found)
+    ):
         return
     length, k = found.length.value, found.totals.num_speculative_tokens or 1
     single = next((load for load in report.loads if load.running == 1), None)
@@ -329,7 +324,9 @@ def _drops(report: Report) -> Iterator[Found]:
 
 
 def _by_load(report: Report) -> Iterator[Found]:
-    known = [load for load in report.loads if load.length is not None and load.windows >= MIN_WINDOWS]
+    known = [
+        load for load in report.loads if load.length is not None and load.windows >= MIN_WINDOWS
+    ]
     if len(known) < 2:  # noqa: PLR2004 - nothing to compare
         return
     first, worst = known[0], min(known[1:], key=lambda load: load.length or 0.0)
@@ -364,67 +361,3 @@ def _cache(report: Report) -> Iterator[Found]:
         captures = {"p90": percent(usage.p90 or 0.0), "median": percent(usage.median or 0.0)}
         full = report.frame.filter(pl.col("kv_cache_usage") >= _FULL_CACHE)
         yield "kv-cache-full", captures, list(full["line"].head(_CITED))
-
-
-def _baselines(report: Report, tables: Mapping[str, Any]) -> Iterator[Found]:
-    from fnmatch import fnmatchcase
-
-    model, gpu = (report.run.model or "").lower(), report.run.hardware.gpu or ""
-    for entry in (tables.get("baselines") or {}).get("baselines") or []:
-        hardware = entry.get("hardware") or {}
-        globs = entry.get("models") or []
-        if entry.get("engine") not in {None, report.run.engine} or not model:
-            continue
-        if not any(fnmatchcase(model, str(glob).lower()) for glob in globs):
-            continue
-        if not gpu or str(hardware.get("gpu") or "") not in gpu:
-            continue
-        yield from _against(entry, report)
-
-
-def _against(entry: Mapping[str, Any], report: Report) -> Iterator[Found]:
-    for figure in entry.get("figures") or []:
-        measured = _measured(figure, report)
-        low, high = figure.get("low"), figure.get("high")
-        if measured is None or low is None or high is None:
-            continue
-        if not _configured(figure.get("arguments") or {}, report.arguments):
-            continue
-        captures = {
-            "metric": str(figure["metric"]).replace("_", " "),
-            "measured": number(measured),
-            "low": number(low),
-            "high": number(high),
-            "configuration": str(figure.get("configuration")),
-            "id": f"{entry['id']}.{figure['id']}",
-            "confidence": str(figure.get("confidence")),
-        }
-        below = measured < low * _LOAD_FACTOR
-        yield ("below-baseline" if below else "within-baseline"), captures, []
-
-
-def _measured(figure: Mapping[str, Any], report: Report) -> float | None:
-    found = report.speculation
-    if figure.get("metric") == "mean_acceptance_length":
-        return found.length.value if found and found.length and _enough(found) else None
-    if figure.get("metric") == "generation_tokens_per_s" and figure.get("concurrency") in {1, None}:
-        single: Load | None = next((load for load in report.loads if load.running == 1), None)
-        return single.generation if single and single.windows >= MIN_WINDOWS else None
-    return None
-
-
-def _configured(wanted: Mapping[str, Any], arguments: Mapping[str, Any]) -> bool:
-    """Say whether the server's arguments are those of a baseline, as far as it names them."""
-    if not wanted:
-        return False
-    for name, value in wanted.items():
-        found: Any = arguments
-        for part in str(name).split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        if value is None and found:
-            return False
-        if value is not None and str(found).lower() != str(value).lower():
-            return False
-    return True
-
-

@@ -25,15 +25,24 @@ def compare(report: Report, counters: Counters) -> Iterator[Agreement]:
     frame = report.frame.filter(pl.col("problem").is_null())
     found = report.speculation
     if found is not None and not found.estimated:
-        pairs = (("accepted_tokens", counters.accepted_tokens), ("draft_tokens", counters.draft_tokens))
+        pairs = (
+            ("accepted_tokens", counters.accepted_tokens),
+            ("draft_tokens", counters.draft_tokens),
+        )
         for name, counter in pairs:
             if counter is not None:
                 total = float(frame[name].fill_null(0).sum())
                 yield _agreement(name, total, (total, total), counter, _largest(frame[name]))
-        if counters.drafts is not None and found.drafts_low is not None and found.drafts_high is not None:
+        if (
+            counters.drafts is not None
+            and found.drafts_low is not None
+            and found.drafts_high is not None
+        ):
             bounds = (float(found.drafts_low), float(found.drafts_high))
             most = _largest(frame["drafts_high"])
-            yield _agreement("drafts", float(found.totals.drafts or 0), bounds, counters.drafts, most)
+            yield _agreement(
+                "drafts", float(found.totals.drafts or 0), bounds, counters.drafts, most
+            )
         if counters.per_position and found.drafts_low is not None:
             yield from _positions(frame, counters)
     yield from _tokens(report, counters)
@@ -73,7 +82,10 @@ def _tokens(report: Report, counters: Counters) -> Iterator[Agreement]:
             continue
         sums = rows.select(
             (speed * pl.col("span_s")).sum().alias("value"),
-            ((speed - 0.05).clip(0) * (pl.col("span_s") - 1).clip(0)).filter(~first).sum().alias("low"),
+            ((speed - 0.05).clip(0) * (pl.col("span_s") - 1).clip(0))
+            .filter(~first)
+            .sum()
+            .alias("low"),
             ((speed + 0.05) * (pl.col("span_s") + pl.when(first).then(usual).otherwise(1)))
             .filter(speed > 0)
             .sum()

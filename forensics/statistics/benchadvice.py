@@ -56,7 +56,8 @@ def _cold(rows: list[BenchRow]) -> dict[str, str] | None:
     later = [
         row.ttft_s
         for row in ordered[1:]
-        if row.ttft_s and abs(row.prompt_tokens - first.prompt_tokens) <= first.prompt_tokens * _ALIKE
+        if row.ttft_s
+        and abs(row.prompt_tokens - first.prompt_tokens) <= first.prompt_tokens * _ALIKE
     ]
     warm = median(later)
     if warm is None or first.ttft_s < warm * _COLD_FACTOR or first.ttft_s - warm < _COLD_SECONDS:

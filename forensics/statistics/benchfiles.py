@@ -35,7 +35,9 @@ def read(path: Path) -> Bench:
     """
     try:
         if path.stat().st_size > _LIMIT:
-            raise SourceError(f"{path} is too large for a benchmark result", "give the saved result")
+            raise SourceError(
+                f"{path} is too large for a benchmark result", "give the saved result"
+            )
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise SourceError(f"{path} cannot be read", error.strerror or str(error)) from None
@@ -44,7 +46,7 @@ def read(path: Path) -> Bench:
             return Bench(str(path), kind, tuple(rows), totals)
     raise SourceError(
         f"{path} is no benchmark result that is known",
-        "vllm bench serve --save-result, sglang.bench_serving, llama-bench or llama-benchy write such",
+        "vllm bench serve, sglang.bench_serving, llama-bench and llama-benchy write such",
     )
 
 
@@ -280,7 +282,9 @@ def by_length(rows: Iterable[BenchRow]) -> list[BenchRow]:
         BenchRow(
             prompt_tokens=round(median([r.prompt_tokens for r in group]) or 0),
             ttft_s=median([r.ttft_s for r in group if r.ttft_s]),
-            decode_tokens_per_s=median([r.decode_tokens_per_s for r in group if r.decode_tokens_per_s]),
+            decode_tokens_per_s=median(
+                [r.decode_tokens_per_s for r in group if r.decode_tokens_per_s]
+            ),
             count=sum(r.count for r in group),
         )
         for group in groups

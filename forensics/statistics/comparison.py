@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from forensics.statistics.advice import Captures, filled, number
+from forensics.statistics.advice import filled
 from forensics.statistics.model import Load, Report
+from forensics.statistics.words import Captures, number
 
 _SAME = 0.03
 _MIN_WINDOWS = 3
@@ -83,7 +84,8 @@ def _captures(few: Report, many: Report) -> Captures | None:
     link = "but" if worse else "and"
     where = _running(loaded[1])
     verdict = (
-        f"{what[0].upper()}{what[1:]} {verb} {number(added)} tokens per step at {_running(single[1])}, {link} "
+        f"{what[0].upper()}{what[1:]} {verb} {number(added)} tokens per step at "
+        f"{_running(single[1])}, {link} "
         f"throughput at {where} {change} from {number(before, 1)} to {number(after, 1)}: "
         + (f"{decision} {best}" if best else "run without speculation")
     )

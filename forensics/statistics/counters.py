@@ -6,8 +6,11 @@ share `spec_decode_num_accepted_tokens`, `kv_cache_usage_perc` was `gpu_cache_us
 
 from __future__ import annotations
 
+import http.client
 import re
 from collections.abc import Iterator
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
 from forensics.errors import SourceError
 from forensics.statistics.model import Counters
@@ -28,7 +31,9 @@ def is_address(name: str) -> bool:
 def looks_like_metrics(head: bytes) -> bool:
     """Say whether bytes are the text of a metrics endpoint rather than a log."""
     lines = [line for line in head[:65_536].decode("utf-8", "replace").splitlines() if line.strip()]
-    marked = sum(line.startswith(("# HELP ", "# TYPE ")) or bool(_SAMPLE.match(line)) for line in lines)
+    marked = sum(
+        line.startswith(("# HELP ", "# TYPE ")) or bool(_SAMPLE.match(line)) for line in lines
+    )
     return bool(lines) and marked * 3 >= len(lines) * 2 and (b"vllm:" in head or b"sglang:" in head)
 
 
@@ -38,10 +43,6 @@ def fetch(address: str) -> bytes:
     Raises:
         SourceError: It cannot be reached or does not answer with metrics.
     """
-    import http.client
-    from urllib.error import URLError
-    from urllib.request import Request, urlopen
-
     shown = address.partition("?")[0]
     request = Request(address, headers={"Accept": "text/plain"})  # noqa: S310 - http(s) only, see above
     try:

@@ -13,7 +13,6 @@ from typing import Any
 
 import polars as pl
 
-from forensics.model import Run
 from forensics.statistics.model import (
     Distribution,
     Estimate,
@@ -29,10 +28,14 @@ Z = 1.959964
 #: Points of a series over time; more windows than that are joined with their neighbours.
 MAX_POINTS = 400
 _BROKEN_SHOWN = 20
+#: Engines of one server print their lines within so many seconds.
+_MOMENT_S = 2
 RATE_ERROR = 0.0005
 
 
-def speculation(frame: pl.DataFrame, arguments: dict[str, Any], k: int | None) -> Speculation | None:
+def speculation(
+    frame: pl.DataFrame, arguments: dict[str, Any], k: int | None
+) -> Speculation | None:
     """Return what speculation did, None where no line speaks of it.
 
     Args:
@@ -53,7 +56,8 @@ def speculation(frame: pl.DataFrame, arguments: dict[str, Any], k: int | None) -
         pl.col("draft_tokens").null_count().alias("unknown"),
     ).row(0, named=True)
     drafts, low, high, emitted = (
-        float(counted[name].fill_null(0).sum()) for name in ("drafts", "drafts_low", "drafts_high", "emitted")
+        float(counted[name].fill_null(0).sum())
+        for name in ("drafts", "drafts_low", "drafts_high", "emitted")
     )
     accepted, drafted = sums["accepted_tokens"], None if sums["unknown"] else sums["draft_tokens"]
     known_drafts = drafts > 0 and counted.height == rows.height
@@ -121,7 +125,10 @@ def _position_rates(rows: pl.DataFrame) -> list[float]:
     assert isinstance(widths, int)  # noqa: S101 - the list is not empty
     total = float(rows["drafts"].sum())
     return [
-        float((rows["per_position"].list.get(i, null_on_oob=True).fill_null(0) * rows["drafts"]).sum()) / total
+        float(
+            (rows["per_position"].list.get(i, null_on_oob=True).fill_null(0) * rows["drafts"]).sum()
+        )
+        / total
         for i in range(widths)
     ]
 
@@ -139,7 +146,17 @@ def _spread(gained: float, rates: list[float]) -> float:
     return sqrt(max(0.0, square - mean * mean))
 
 
-def length(gained: float, drafts: float, bounds: tuple[float, float], rates: list[float]) -> Estimate:
+def length(
+    gained: float, drafts: float, bounds: tuple[float, float], rates: list[float]
+) -> Estimate:
+    """Return the mean acceptance length: by chance, widened by the bounds of the drafts.
+
+    Args:
+        gained: Tokens a draft without the bonus token.
+        drafts: How many drafts.
+        bounds: Fewest and most that the printed numbers allow.
+        rates: By position.
+    """
     error = Z * _spread(gained, rates) / sqrt(drafts)
     low = gained * drafts / bounds[1] if bounds[1] else gained
     high = gained * drafts / bounds[0] if bounds[0] else gained
@@ -147,12 +164,13 @@ def length(gained: float, drafts: float, bounds: tuple[float, float], rates: lis
 
 
 def rate(totals: Speculative, drafts: float, rates: list[float]) -> Estimate | None:
+    """Return the acceptance rate with its interval, None where counts are missing."""
     if totals.acceptance_rate is None or not totals.draft_tokens or totals.accepted_tokens is None:
         return None
     per_draft = totals.draft_tokens / drafts
     error = Z * _spread(totals.accepted_tokens / drafts, rates) / sqrt(drafts) / per_draft
-    rate = totals.acceptance_rate
-    return Estimate(rate, max(0.0, rate - error), min(1.0, rate + error))
+    share = totals.acceptance_rate
+    return Estimate(share, max(0.0, share - error), min(1.0, share + error))
 
 
 def wilson(rate: float, count: float) -> Estimate:
@@ -190,12 +208,14 @@ def engine_rows(frame: pl.DataFrame) -> pl.DataFrame:
     rise. Throughputs and requests are summed, cache figures averaged.
     """
     rows = frame.filter(
-        pl.col("generation_tokens_per_s").is_not_null() | pl.col("prompt_tokens_per_s").is_not_null()
+        pl.col("generation_tokens_per_s").is_not_null()
+        | pl.col("prompt_tokens_per_s").is_not_null()
     )
     if rows["replica"].n_unique() < 2:  # noqa: PLR2004 - one engine
         return rows
     rank = pl.col("replica").rank("dense").fill_null(0)
-    moment = (rank.diff() <= 0).fill_null(True).cum_sum().over("form")  # noqa: FBT003
+    new = (rank.diff() <= 0) | (pl.col("seconds").diff() > _MOMENT_S)
+    moment = new.fill_null(True).cum_sum().over("form")  # noqa: FBT003
     averaged = ("kv_cache_usage", "prefix_cache_hit_rate")
     summed = ("generation_tokens_per_s", "prompt_tokens_per_s", "running", "waiting")
     return (
@@ -261,10 +281,14 @@ def loads(frame: pl.DataFrame, rows: pl.DataFrame) -> tuple[Load, ...]:
     drafted = frame.filter(
         (pl.col("drafts") > 0) & pl.col("problem").is_null() & (pl.col("load") > 0)
     ).with_columns(_power("load"))
-    lengths = drafted.group_by("_load").agg((pl.col("emitted").sum() / pl.col("drafts").sum()).alias("length"))
+    lengths = drafted.group_by("_load").agg(
+        (pl.col("emitted").sum() / pl.col("drafts").sum()).alias("length")
+    )
     joined = by_load.join(lengths, on="_load", how="left").sort("_load")
     return tuple(
-        Load(int(row["_load"]), row["windows"], row["generation"], row["per_request"], row["length"])
+        Load(
+            int(row["_load"]), row["windows"], row["generation"], row["per_request"], row["length"]
+        )
         for row in joined.iter_rows(named=True)
     )
 
@@ -280,7 +304,7 @@ def _power(name: str) -> pl.Expr:
 def series(
     frame: pl.DataFrame, rows: pl.DataFrame, found: Speculation | None, by_load: tuple[Load, ...]
 ) -> list[Point]:
-    """Return acceptance and throughput over time, then the totals with their intervals, then loads."""
+    """Return acceptance and throughput over time, then totals with their intervals, then loads."""
     points = [*_acceptance_points(frame), *_throughput_points(rows)]
     if found is not None:
         named = {"acceptance_rate": found.rate, "mean_acceptance_length": found.length}
@@ -288,12 +312,20 @@ def series(
             named[f"acceptance_rate_position_{i}"] = position.rate
             named[f"conditional_acceptance_rate_position_{i}"] = position.conditional
         points += [
-            Point(None, None, name, e.value, e.low, e.high, "total") for name, e in named.items() if e
+            Point(None, None, name, e.value, e.low, e.high, "total")
+            for name, e in named.items()
+            if e
         ]
         if found.drafts_low is not None and found.drafts_high is not None and found.totals.drafts:
             points.append(
                 Point(
-                    None, None, "drafts", found.totals.drafts, found.drafts_low, found.drafts_high, "total"
+                    None,
+                    None,
+                    "drafts",
+                    found.totals.drafts,
+                    found.drafts_low,
+                    found.drafts_high,
+                    "total",
                 )
             )
     for load in by_load:
@@ -322,19 +354,28 @@ def accepting(frame: pl.DataFrame) -> pl.DataFrame:
     """Return consistent windows with drafts, joined to few, with counts."""
     rows = frame.filter((pl.col("drafts") > 0) & pl.col("problem").is_null())
     counts = ("accepted_tokens", "draft_tokens", "drafts", "emitted")
-    return _joined(rows, [pl.col(*counts).sum()]) if rows.height else rows.select(
-        "line", "at", "clock", "seconds", *counts
+    return (
+        _joined(rows, [pl.col(*counts).sum()])
+        if rows.height
+        else rows.select("line", "at", "clock", "seconds", *counts)
     )
 
 
 def _acceptance_points(frame: pl.DataFrame) -> list[Point]:
     points = []
     for row in accepting(frame).iter_rows(named=True):
-        place = {"at": row["at"], "line": row["line"], "clock": row["clock"], "seconds": row["seconds"]}
+        place = {
+            "at": row["at"],
+            "line": row["line"],
+            "clock": row["clock"],
+            "seconds": row["seconds"],
+        }
         if row["draft_tokens"]:
             rate = wilson(row["accepted_tokens"] / row["draft_tokens"], row["draft_tokens"])
             points.append(
-                Point(name="acceptance_rate", value=rate.value, low=rate.low, high=rate.high, **place)
+                Point(
+                    name="acceptance_rate", value=rate.value, low=rate.low, high=rate.high, **place
+                )
             )
         points.append(
             Point(name="mean_acceptance_length", value=row["emitted"] / row["drafts"], **place)
@@ -354,5 +395,3 @@ def _throughput_points(rows: pl.DataFrame) -> list[Point]:
         for name in names
         if row[name] is not None
     ]
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,15 +38,15 @@ class Follower:
         """
         try:
             with self._path.open("rb") as file:
-                import os
-
                 state = os.fstat(file.fileno())
                 identity = (state.st_dev, state.st_ino)
                 if identity != self._identity or state.st_size < self._position:
                     self._gatherer, self._position, self._identity = None, 0, identity
                 return self._take(file)
         except OSError as error:
-            raise SourceError(f"{self._path} cannot be read", error.strerror or str(error)) from None
+            raise SourceError(
+                f"{self._path} cannot be read", error.strerror or str(error)
+            ) from None
 
     def _take(self, file: Any) -> bool:  # noqa: ANN401 - an open file
         file.seek(self._position)

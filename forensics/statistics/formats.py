@@ -49,7 +49,8 @@ PREFIXES: dict[str, str] = {
         r"(?P<ranks>(?: [A-Z_]{2,8}\d+)*)\] "
     ),
     "tensorrt_llm": (
-        r"(?:\d+: )?\[(?P<clock>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] \[TRT-LLM\](?: ?\[[^\]]{1,40}\])* "
+        r"(?:\d+: )?\[(?P<clock>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] "
+        r"\[TRT-LLM\](?: ?\[[^\]]{1,40}\])* "
     ),
     "llama_cpp": (
         r"(?:(?P<clock>\d+\.\d\d\.\d{3}\.\d{3}) [IWED] )?"
@@ -68,7 +69,8 @@ _V1 = (
     r"Running: (?P<running>\d+) reqs, Waiting: (?P<waiting>\d+) reqs(?:, Deferred: \d+ reqs)?"
     r"(?:, KV fetch: \d+ waiting to start, \d+ in progress, \d+ completed waiting)?"
     r"(?:, Preemptions: \d+)?, [A-Z]+ KV cache usage: (?P<kv_cache_usage_pct>[\d.]+)%"
-    r"(?:, Prefix cache hit rate: (?P<prefix_cache_hit_rate_pct>[\d.]+)%)?(?:, Corrupted: \d+ reqs)?"
+    r"(?:, Prefix cache hit rate: (?P<prefix_cache_hit_rate_pct>[\d.]+)%)?"
+    r"(?:, Corrupted: \d+ reqs)?"
     r"(?:, External prefix cache hit rate: [\d.]+%)?(?:, MM cache hit rate: [\d.]+%)?\s*$"
 )
 _V0 = (
@@ -99,9 +101,9 @@ _SPEC_V0 = (
     r"Number of emitted tokens(?: tokens)?: (?P<emitted_tokens>\d+)\.?\s*$"
 )
 _DECODE = (
-    r"Decode batch(?:\.| \[\d+\],|,) #running-req: (?P<running>\d+), .{0,160}?"
-    r"(?:token usage: (?P<kv_cache_usage>[\d.]+), )?.{0,160}?"
-    rf"(?:accept len: (?P<printed_length>{_N}), )?(?:accept rate: {_N}, )?.{{0,200}}?"
+    r"Decode batch(?:\.| \[\d+\],|,) #running-req: (?P<running>\d+), "
+    r"(?:.{0,120}?token usage: (?P<kv_cache_usage>[\d.]+), )?"
+    rf"(?:.{{0,160}}?accept len: (?P<printed_length>{_N}), )?.{{0,240}}?"
     rf"gen throughput \(token/s\): (?P<generation_tokens_per_s>{_N}), #queue-req: (?P<waiting>\d+)"
 )
 _PREFILL = (
@@ -115,7 +117,8 @@ _TIMING = (
 )
 _ITERATION = (
     r"(?:\[[^\]]{1,40}\])*\s?iter = \d+, global_rank = 0, rank = \d+, "
-    r"(?:num_scheduled_requests = (?P<running>\d+), kv_cache_util = (?:(?P<kv_cache_usage>[\d.]+)|N/A), )?"
+    r"(?:num_scheduled_requests = (?P<running>\d+), "
+    r"kv_cache_util = (?:(?P<kv_cache_usage>[\d.]+)|N/A), )?"
     r"currank_total_requests = \d+/\d+, host_step_time = (?P<span_ms>[\d.]+)ms, "
     r"prev_device_step_time = (?:[\d.]+ms|N/A), timestamp = [\d: -]{19}, "
     r"(?:num_scheduled_requests: (?P<running_old>\d+), )?states = \{'num_ctx_requests': \d+, "
@@ -147,14 +150,17 @@ FORMATS: tuple[LineFormat, ...] = (
     ),
     LineFormat(
         "llama_cpp.spec", "llama_cpp", "speculation", "draft acceptance ",
-        rf"draft acceptance (?:rate )?= (?P<printed_rate>{_N}) \( *(?P<accepted_tokens>\d+) accepted"
+        rf"draft acceptance (?:rate )?= (?P<printed_rate>{_N}) "
+        r"\( *(?P<accepted_tokens>\d+) accepted"
         rf" / +(?P<draft_tokens>\d+) generated\)(?:, mean len = +(?P<printed_length>{_N}))?",
     ),
     LineFormat(
         "llama_cpp.positions", "llama_cpp", "positions", "acc per pos = (",
         r"acc per pos = \((?P<per_position_list>[\d., ]{1,400})\)",
     ),
-    LineFormat("tensorrt_llm.iteration", "tensorrt_llm", "iteration", "host_step_time = ", _ITERATION),
+    LineFormat(
+        "tensorrt_llm.iteration", "tensorrt_llm", "iteration", "host_step_time = ", _ITERATION
+    ),
 )  # fmt: skip
 
 FINDS: tuple[str, ...] = tuple(dict.fromkeys(form.find for form in FORMATS))

@@ -146,7 +146,7 @@ class Estimate(Struct, frozen=True):
 
 
 class Position(Struct, frozen=True):
-    """One draft position: accepted here of all drafts, and of those accepted up to the one before."""
+    """One draft position: accepted of all drafts, and of those that got as far as it."""
 
     rate: Estimate
     conditional: Estimate | None

@@ -20,23 +20,17 @@ from forensics import redaction
 from forensics.envelopes import Envelope, clean, detect
 from forensics.evidence import Builder, wanted
 from forensics.hyperscan_finder import finder
-from forensics.model import Context, Evidence, Finding, Run, Source
+from forensics.model import Context, Evidence, Finding, Source
 from forensics.statistics import advice, agreement, figures, table, windows
 from forensics.statistics.formats import BY_NAME
 from forensics.statistics.model import (
     SCHEMA,
     Bench,
     Counters,
-    Distribution,
-    Estimate,
-    Point,
-    Position,
     Report,
     Speculation,
-    Speculative,
     Startup,
     Stats,
-    Throughput,
 )
 
 #: The start is looked for in so many bytes of clean text at most.
@@ -46,7 +40,8 @@ _QUOTED = 20_000
 _WORKERS = 2
 _MARK = b"\xef\xbb\xbf"
 _BUDGET = re.compile(
-    rb"(?:Chunked prefill is enabled with max_num_batched_tokens=|max_num_batched_tokens to )(\d{1,9})"
+    rb"(?:Chunked prefill is enabled with max_num_batched_tokens=|max_num_batched_tokens to )"
+    rb"(\d{1,9})"
 )
 
 
@@ -56,12 +51,15 @@ class Reader(Protocol):
     @property
     def head(self) -> bytes:
         """First bytes, which come again from `runs`."""
+
     @property
     def source(self) -> Source:
         """What it is."""
+
     @property
     def consumed(self) -> int:
         """Bytes handed out so far."""
+
     def runs(self) -> Iterator[bytes]:
         """Runs of whole lines."""
 
@@ -283,126 +281,21 @@ def _total(evidence: Evidence, served: list[float | None]) -> float | None:
 
 
 def _limits(frame: pl.DataFrame, evidence: Evidence, found: Speculation | None) -> Iterator[str]:
-    if not evidence.head_complete:
-        yield "the log does not begin where the server began: its start-up times are not known"
+    if evidence.last_ready is None and frame.height:
+        yield (
+            "the log does not begin where the server began: start-up times are not known, and its "
+            "first window may reach back into the start"
+        )
     if found is not None and found.estimated:
         yield (
             "SGLang prints no counts: drafts are estimated as the decode batches between two lines "
             "times the running requests"
         )
-    if frame.height and not frame["at"].count() and any(c and c.count("-") == 1 for c in frame["clock"].head(50)):
+    if (
+        frame.height
+        and not frame["at"].count()
+        and any(c and c.count("-") == 1 for c in frame["clock"].head(50))
+    ):
         yield "the log prints no year: times are given as printed"
     if frame.height:
         yield "what was done after the last line of statistics is never printed"
-
-
-# --- counters alone -------------------------------------------------------------------------------
-
-
-def report_on_counters(
-    counters: Counters, name: str, size: int, tables: Mapping[str, Any]
-) -> Report:
-    """Return the same figures from the counters of an endpoint: exact, without windows.
-
-    Args:
-        counters: What it counted.
-        name: Its address or file.
-        size: Bytes of its answer.
-        tables: Tables of the rule packs.
-    """
-    source = Source(kind="metrics", name=redaction.text(name), bytes=size)
-    found = _counted(counters)
-    points = [
-        Point(None, None, name, value, scope="total")
-        for name, value in (
-            ("running", counters.running),
-            ("waiting", counters.waiting),
-            ("kv_cache_usage", counters.kv_cache_usage),
-            ("prompt_tokens", counters.prompt_tokens),
-            ("generation_tokens", counters.generation_tokens),
-            ("preemptions", counters.preemptions),
-            ("mean_time_to_first_token_s", _mean(counters.ttft)),
-            ("mean_inter_token_latency_s", _mean(counters.inter_token)),
-        )
-        if value is not None
-    ]
-    hits, queries = counters.prefix_hits, counters.prefix_queries
-    rate = hits / queries if hits is not None and queries else None
-    empty = table.empty()
-    stats = Stats(
-        schema=SCHEMA,
-        source=source,
-        speculative=found.totals if found else None,
-        throughput=Throughput(prefix_cache_hit_rate=Distribution(median=rate)),
-        startup=Startup(),
-        series=[*figures.series(_bare(empty), _bare(empty), found, ()), *points],
-        findings=[],
-    )
-    report = Report(
-        stats=stats,
-        run=Run(engine=counters.engine, model=counters.model),
-        frame=_bare(empty),
-        speculation=found,
-        loads=(),
-        counters=counters,
-    )
-    return concluded(report, tables)
-
-
-def report_on_nothing() -> Report:
-    """Return a report without a log, for benchmark results alone."""
-    stats = Stats(
-        schema=SCHEMA,
-        source=Source(kind="none", name=""),
-        speculative=None,
-        throughput=Throughput(),
-        startup=Startup(),
-        series=[],
-        findings=[],
-    )
-    return Report(stats=stats, run=Run(), frame=_bare(table.empty()), speculation=None, loads=())
-
-
-def _bare(rows: pl.DataFrame) -> pl.DataFrame:
-    return windows.recovered(rows, k=None, bonus=True, started=False, interval=1)
-
-
-def _mean(histogram: tuple[float, int] | None) -> float | None:
-    return histogram[0] / histogram[1] if histogram and histogram[1] else None
-
-
-def _counted(counters: Counters) -> Speculation | None:
-    drafted, accepted, drafts = counters.draft_tokens, counters.accepted_tokens, counters.drafts
-    if not drafted and counters.acceptance_length is None:
-        return None
-    rates = [count / drafts for count in counters.per_position] if drafts else []
-    length = 1 + accepted / drafts if drafts and accepted is not None else counters.acceptance_length
-    totals = Speculative(
-        method=None,
-        num_speculative_tokens=len(rates) or None,
-        windows=0,
-        drafts=drafts,
-        draft_tokens=drafted,
-        accepted_tokens=accepted,
-        acceptance_rate=accepted / drafted if drafted and accepted is not None else None,
-        mean_acceptance_length=length,
-        per_position=[round(rate, 6) for rate in rates],
-        accepted_throughput=None,
-        drafted_throughput=None,
-        excluded_warmup=0,
-        first_at=None,
-        last_at=None,
-    )
-    if not drafts:
-        return Speculation(totals)
-    exact = (float(drafts), float(drafts))
-    positions: tuple[Position, ...] = figures.positions(rates, drafts, exact)
-    spread: Estimate = figures.length((accepted or 0) / drafts, drafts, exact, rates)
-    return Speculation(
-        totals,
-        drafts_low=drafts,
-        drafts_high=drafts,
-        rate=figures.rate(totals, drafts, rates),
-        length=spread,
-        positions=positions,
-    )

@@ -18,7 +18,14 @@ from msgspec import Struct
 
 from forensics.envelopes import Block, Envelope, clean
 from forensics.records import understand
-from forensics.statistics.formats import BY_NAME, ENVELOPE_TIME, FINDS, FORMATS, PREFIXES, LineFormat
+from forensics.statistics.formats import (
+    BY_NAME,
+    ENVELOPE_TIME,
+    FINDS,
+    FORMATS,
+    PREFIXES,
+    LineFormat,
+)
 
 #: Bytes that are parsed at once.
 BATCH = 16 * 1024 * 1024
@@ -173,7 +180,9 @@ def _divided(rest: pl.DataFrame, text: str) -> tuple[pl.DataFrame, pl.DataFrame]
 def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
     """Return a frame with all columns of the table, in order."""
     return frame.select(
-        pl.col(name).cast(kind, strict=False) if name in frame.columns else pl.lit(None, kind).alias(name)
+        pl.col(name).cast(kind, strict=False)
+        if name in frame.columns
+        else pl.lit(None, kind).alias(name)
         for name, kind in SCHEMA.items()
     )
 
@@ -239,7 +248,10 @@ def _fast_engine(rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         .cast(pl.Float64, strict=False)
         .truediv(100)
         .alias("kv_cache_usage"),
-        hits.str.strip_suffix("%").cast(pl.Float64, strict=False).truediv(100).alias("prefix_cache_hit_rate"),
+        hits.str.strip_suffix("%")
+        .cast(pl.Float64, strict=False)
+        .truediv(100)
+        .alias("prefix_cache_hit_rate"),
         (hits.is_null() | hits.str.contains(r"^[0-9.]+%$")).alias("whole"),
     )
     needed = [name for name in parsed.columns if name not in {"prefix_cache_hit_rate", "whole"}]
@@ -279,7 +291,7 @@ def _converted(frame: pl.DataFrame) -> pl.DataFrame:
                 texts.cast(pl.List(pl.Float64), strict=False).alias(name.removesuffix("_list"))
             )
         elif name == "ranks":
-            found.append(column.str.strip_chars().alias("replica"))
+            found.append(column.str.strip_chars().replace("", None).alias("replica"))
         elif name == "aggregated":
             found.append((pl.lit("all ") + column).alias("aggregated"))
         else:

@@ -33,9 +33,11 @@ _RATE_ERROR = 0.0005  # three decimals, also one decimal of a percentage
 _SLACK = 1e-9
 _ROUNDS = 3
 _MAX_POSITIONS = 64
+#: How often a separator stands in a clock of llama.cpp, and in one with a full date.
+_RELATIVE, _DATED = 3, 2
+_APART = 0.25
 _HALF_YEAR = 182 * 86_400
-_YEAR = 365 * 86_400
-
+_YEAR = 366 * 86_400  # of the leap year that printed days are read in
 
 
 def recovered(
@@ -61,7 +63,7 @@ def recovered(
         pl.lit(None, bounded.schema[name]).alias(name) for name in added
     )
     table = pl.concat([bounded, others]).sort("line", maintain_order=True)
-    table = _estimated(table, k, interval)
+    table = _per_second(_estimated(table, k, interval))
     return table.with_columns(_spans(), _warmup(started=started).alias("warmup"))
 
 
@@ -102,7 +104,9 @@ def _seconds(table: pl.DataFrame) -> pl.Series:
 def _clock_seconds(clock: pl.Series) -> pl.Series:
     """Return the seconds of printed clocks; a year that is not printed is added at New Year."""
     sample = next((text for text in clock.head(100) if text), "")
-    if sample.count(".") == 3:  # llama.cpp: minutes.seconds.milliseconds.microseconds since start
+    if (
+        sample.count(".") == _RELATIVE
+    ):  # llama.cpp: minutes.seconds.milliseconds.microseconds since start
         parts = clock.str.split_exact(".", 3).struct.unnest()
         scale = (60.0, 1.0, 1e-3, 1e-6)
         return sum(
@@ -111,12 +115,12 @@ def _clock_seconds(clock: pl.Series) -> pl.Series:
         )
     if "/" in sample:
         return _epoch(clock, "%m/%d/%Y-%H:%M:%S")
-    if sample.count("-") == 2:
+    if sample.count("-") == _DATED:
         return _epoch(clock, "%Y-%m-%d %H:%M:%S")
     if sample.count("-") == 1:
         # 2000 is a leap year, so that every day exists.
         found = _epoch(pl.Series(["2000-"]) + clock, "%Y-%m-%d %H:%M:%S")
-        turned = (found.diff() < -_HALF_YEAR).fill_null(False).cum_sum()  # noqa: FBT003
+        turned = (found.diff() < -_HALF_YEAR).fill_null(value=False).cum_sum()
         return found + turned * float(_YEAR)
     return _epoch(pl.Series(["2000-01-01 "]) + clock, "%Y-%m-%d %H:%M:%S")
 
@@ -148,7 +152,9 @@ def _warmup(*, started: bool) -> pl.Expr:
     """Return whether a window reaches back into the start: the first one of each kind."""
     if not started:
         return pl.lit(False)  # noqa: FBT003
-    windowed = pl.col("form").is_in([n for n, f in BY_NAME.items() if f.engine in {"vllm", "sglang"}])
+    windowed = pl.col("form").is_in(
+        [n for n, f in BY_NAME.items() if f.engine in {"vllm", "sglang"}]
+    )
     return windowed & (pl.int_range(pl.len()).over("form", "replica") == 0)
 
 
@@ -163,7 +169,7 @@ def _differences(table: pl.DataFrame) -> pl.DataFrame:
         return table
     counts = ("accepted_tokens", "draft_tokens", "emitted_tokens")
     restarted = pl.any_horizontal(
-        (pl.col(name).diff().over("form") < 0).fill_null(False) for name in counts  # noqa: FBT003
+        (pl.col(name).diff().over("form") < 0).fill_null(value=False) for name in counts
     )
     first = pl.int_range(pl.len()).over("form") == 0
     return table.with_columns(
@@ -185,7 +191,7 @@ def _has_bonus(table: pl.DataFrame) -> bool:
     if rows.is_empty():
         return True
     apart = (rows["printed_length"] - rows["per_position"].list.sum()).abs()
-    without = int((apart < 0.25).sum())
+    without = int((apart < _APART).sum())
     return without * 2 < rows.height
 
 
@@ -204,7 +210,9 @@ def _bounded(table: pl.DataFrame, k: int | None, bonus: bool) -> pl.DataFrame:  
         pl.when(counted)
         .then(
             pl.max_horizontal(
-                (drafted / tokens - _SLACK).ceil().fill_null(pl.when(drafted > 0).then(1).otherwise(0)),
+                (drafted / tokens - _SLACK)
+                .ceil()
+                .fill_null(pl.when(drafted > 0).then(1).otherwise(0)),
                 pl.when(usable).then((accepted / (extra + _LENGTH_ERROR) - _SLACK).ceil()),
             )
         )
@@ -244,13 +252,18 @@ def _narrowed(table: pl.DataFrame) -> pl.DataFrame:
         return table
     names = [f"_p{i}" for i in range(count)]
     table = table.with_columns(
-        pl.col("per_position").list.get(i, null_on_oob=True).alias(name) for i, name in enumerate(names)
+        pl.col("per_position").list.get(i, null_on_oob=True).alias(name)
+        for i, name in enumerate(names)
     )
     low, high, total = pl.col("drafts_low"), pl.col("drafts_high"), pl.col("accepted_tokens")
     for _ in range(_ROUNDS):
         table = table.with_columns(
             *(
-                (low * (pl.col(p) - _RATE_ERROR) - _SLACK).ceil().clip(0).fill_null(0).alias(f"_l{p}")
+                (low * (pl.col(p) - _RATE_ERROR) - _SLACK)
+                .ceil()
+                .clip(0)
+                .fill_null(0)
+                .alias(f"_l{p}")
                 for p in names
             ),
             *(
@@ -262,8 +275,14 @@ def _narrowed(table: pl.DataFrame) -> pl.DataFrame:
             pl.sum_horizontal(f"_l{p}" for p in names).alias("_least"),
             pl.sum_horizontal(f"_h{p}" for p in names).alias("_most"),
         )
-        least = {p: pl.max_horizontal(f"_l{p}", total - pl.col("_most") + pl.col(f"_h{p}")) for p in names}
-        most = {p: pl.min_horizontal(f"_h{p}", total - pl.col("_least") + pl.col(f"_l{p}")) for p in names}
+        least = {
+            p: pl.max_horizontal(f"_l{p}", total - pl.col("_most") + pl.col(f"_h{p}"))
+            for p in names
+        }
+        most = {
+            p: pl.min_horizontal(f"_h{p}", total - pl.col("_least") + pl.col(f"_l{p}"))
+            for p in names
+        }
         table = table.with_columns(
             pl.max_horizontal(
                 low, *((least[p] / (pl.col(p) + _RATE_ERROR) - _SLACK).ceil() for p in names)
@@ -307,7 +326,9 @@ def _settled(table: pl.DataFrame) -> pl.DataFrame:
     v0 = pl.col("form") == "vllm.spec.v0"
     exact = (low == high) & (drafted > 0) & (k > 0)
     # How full a draft is on average, where it is known: n-gram drafts may be shorter than k.
-    fill = (drafted.filter(exact).sum() / (k * low).filter(exact).sum()).fill_nan(1.0).fill_null(1.0)
+    fill = (
+        (drafted.filter(exact).sum() / (k * low).filter(exact).sum()).fill_nan(1.0).fill_null(1.0)
+    )
     likely = pl.when(summed > 0).then(accepted / summed).otherwise(drafted / k / fill)
     full = drafted / k
     whole = (full == full.floor()) & (full >= low) & (full <= high)
@@ -322,8 +343,27 @@ def _settled(table: pl.DataFrame) -> pl.DataFrame:
         pl.when(v0).then(full.round()).otherwise(best).alias("drafts"),
     )
     return table.with_columns(
-        pl.coalesce(pl.col("emitted_tokens").cast(pl.Float64), accepted + pl.col("drafts")).alias("emitted")
+        pl.coalesce(pl.col("emitted_tokens").cast(pl.Float64), accepted + pl.col("drafts")).alias(
+            "emitted"
+        )
     ).drop("_k", "_extra")
+
+
+def _per_second(table: pl.DataFrame) -> pl.DataFrame:
+    """Give iterations (TensorRT-LLM) the throughput that their tokens and time are."""
+    mine = (pl.col("form") == "tensorrt_llm.iteration") & (pl.col("span_s") > 0)
+    if not table.filter(mine).height:
+        return table
+    return table.with_columns(
+        pl.when(mine & (pl.col(tokens) > 0))
+        .then(pl.col(tokens) / pl.col("span_s"))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name, tokens in (
+            ("generation_tokens_per_s", "tokens"),
+            ("prompt_tokens_per_s", "new_tokens"),
+        )
+    )
 
 
 def _estimated(table: pl.DataFrame, k: int | None, interval: int) -> pl.DataFrame:
@@ -343,5 +383,6 @@ def _estimated(table: pl.DataFrame, k: int | None, interval: int) -> pl.DataFram
         "draft_tokens": (drafts * (k - 1)).round().cast(pl.Int64) if k else pl.lit(None, pl.Int64),
     }
     return table.with_columns(
-        pl.when(mine).then(value).otherwise(pl.col(name)).alias(name) for name, value in given.items()
+        pl.when(mine).then(value).otherwise(pl.col(name)).alias(name)
+        for name, value in given.items()
     )
