@@ -133,7 +133,8 @@ class Gatherer:
     def report(self, tables: Mapping[str, Any]) -> Report:
         """Return the report on everything taken so far; ends the reading of the start."""
         evidence = self._builder.finish(self._source, self._context)
-        rows = pl.concat(self._frames) if self._frames else table.empty()
+        rows = table.complete(self._frames)
+        self._frames = [rows]
         source = replace(
             evidence.source, bytes=self._bytes, lines=self._lines + int(self._open_line)
         )

@@ -75,8 +75,21 @@ def empty() -> pl.DataFrame:
     return pl.DataFrame(schema=SCHEMA)
 
 
+def complete(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return the rows of all batches under each other, with all columns of the table."""
+    frames = [frame for frame in frames if frame.height]
+    if not frames:
+        return empty()
+    alike = all(frame.columns == frames[0].columns for frame in frames)
+    rows = pl.concat(frames, how="vertical" if alike else "diagonal")
+    return rows.select(
+        pl.col(name) if name in rows.columns else pl.lit(None, kind).alias(name)
+        for name, kind in SCHEMA.items()
+    )
+
+
 class Parsed(Struct, frozen=True):
-    """What became of a batch: its rows, with lines counted from 1, and how many lines it has."""
+    """What became of a batch: its rows, lines counted from 1, columns only where it has values."""
 
     rows: pl.DataFrame
     lines: int
@@ -101,9 +114,9 @@ def parse(raw: bytes, envelope: Envelope, *, texts: bool = True) -> Parsed:
     frames = list(_frames(found, envelope)) if found.height else []
     if not frames:
         return Parsed(empty(), newlines - len(breaks))
-    rows = pl.concat(frames).sort("line", maintain_order=True)
+    rows = pl.concat(frames, how="diagonal").sort("line", maintain_order=True)
     if texts:
-        rows = rows.drop("text").join(found, on="line", how="left", maintain_order="left")
+        rows = rows.join(found, on="line", how="left", maintain_order="left")
     return Parsed(rows, newlines - len(breaks))
 
 
@@ -178,12 +191,11 @@ def _divided(rest: pl.DataFrame, text: str) -> tuple[pl.DataFrame, pl.DataFrame]
 
 
 def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame with all columns of the table, in order."""
+    """Return those columns of a frame that the table has, as what they are there."""
     return frame.select(
         pl.col(name).cast(kind, strict=False)
-        if name in frame.columns
-        else pl.lit(None, kind).alias(name)
         for name, kind in SCHEMA.items()
+        if name in frame.columns
     )
 
 

@@ -28,6 +28,17 @@ ADDED = (
 )
 #: Decode batches between two lines of SGLang (`--decode-log-interval`).
 SGLANG_INTERVAL = 40
+#: What is printed of a window's counts.
+_COUNTS = (
+    "form",
+    "accepted_tokens",
+    "draft_tokens",
+    "emitted_tokens",
+    "k",
+    "printed_length",
+    "printed_rate",
+    "per_position",
+)
 _LENGTH_ERROR = 0.005  # two decimals
 _RATE_ERROR = 0.0005  # three decimals, also one decimal of a percentage
 _SLACK = 1e-9
@@ -56,13 +67,7 @@ def recovered(
     table = _positions_joined(table)
     table = table.with_columns(_seconds(table).alias("seconds"), _load().alias("load"))
     table = _differences(table)
-    counted = pl.col("draft_tokens").is_not_null()
-    bounded = _bounded(table.filter(counted), k, _has_bonus(table) if bonus is None else bonus)
-    added = bounded.columns[table.width :]
-    others = table.filter(~counted).with_columns(
-        pl.lit(None, bounded.schema[name]).alias(name) for name in added
-    )
-    table = pl.concat([bounded, others]).sort("line", maintain_order=True)
+    table = _with_bounds(table, k, bonus=_has_bonus(table) if bonus is None else bonus)
     table = _per_second(_estimated(table, k, interval))
     return table.with_columns(_spans(), _warmup(started=started).alias("warmup"))
 
@@ -193,6 +198,20 @@ def _has_bonus(table: pl.DataFrame) -> bool:
     apart = (rows["printed_length"] - rows["per_position"].list.sum()).abs()
     without = int((apart < _APART).sum())
     return without * 2 < rows.height
+
+
+def _with_bounds(table: pl.DataFrame, k: int | None, *, bonus: bool) -> pl.DataFrame:
+    """Add what `_bounded` finds out of the lines that print counts, null in all others."""
+    counted = table["draft_tokens"].is_not_null()
+    bounded = _bounded(table.select(_COUNTS).filter(counted), k, bonus)
+    places = counted.arg_true()
+    return table.with_columns(
+        pl.select(pl.repeat(None, table.height, dtype=bounded.schema[name]))
+        .to_series()
+        .scatter(places, bounded[name])
+        .alias(name)
+        for name in bounded.columns[len(_COUNTS) :]
+    )
 
 
 def _bounded(table: pl.DataFrame, k: int | None, bonus: bool) -> pl.DataFrame:  # noqa: FBT001

@@ -54,7 +54,7 @@ def ran(*words: str, given: bytes | None = None) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def document(own_cache: None) -> dict[str, Any]:
+def document() -> dict[str, Any]:
     data: dict[str, Any] = json.loads(ran(str(SPEC_LONG / "log.txt"), "--format", "json"))
     return data
 

@@ -127,7 +127,7 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 @pytest.mark.parametrize(("form", "line", "expected"), CASES)
 def test_a_line_gives_its_numbers(form: str, line: str, expected: dict[str, Any]) -> None:
-    rows = table.parse(log(["something else", line]), PLAIN).rows
+    rows = table.complete([table.parse(log(["something else", line]), PLAIN).rows])
     assert rows["form"].to_list() == [form]
     assert rows["line"].to_list() == [2]
     row = rows.row(0, named=True)
@@ -194,5 +194,5 @@ def test_hostile_numbers_are_no_error() -> None:
         ("1.00", "1.0.0"),
         ("0.900", "0..9"),
     ):
-        rows = table.parse(log([line.replace(old, new)]), PLAIN).rows
+        rows = table.complete([table.parse(log([line.replace(old, new)]), PLAIN).rows])
         windows.recovered(rows, k=None, bonus=None, started=False, interval=40)

@@ -13,7 +13,7 @@ from tests.stat_lines import Window, current, early, log
 
 
 def recovered(lines: list[str], *, k: int | None = None, bonus: bool | None = None) -> pl.DataFrame:
-    rows = table.parse(log(lines), PLAIN).rows
+    rows = table.complete([table.parse(log(lines), PLAIN).rows])
     return windows.recovered(rows, k=k, bonus=bonus, started=False, interval=40)
 
 
