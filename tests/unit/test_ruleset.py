@@ -228,7 +228,7 @@ def test_several_keys_of_a_condition_mean_all() -> None:
     found = rule("a.b", {"line": "abc", "none": [{"line": "def"}], "version": {"vllm": ">1"}}).match
 
     assert isinstance(found, All)
-    assert [type(item) for item in found.items] == [LineLeaf, NoneOf, Rule, VersionLeaf]
+    assert [type(item) for item in found.items] == [LineLeaf, NoneOf, VersionLeaf]
 
 
 def test_short_and_long_forms_mean_the_same() -> None:
