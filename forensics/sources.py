@@ -141,6 +141,8 @@ def open_source(name: str) -> Opened:
         SourceError: It does not exist, cannot be read, is empty, or is no text.
     """
     if name == "-":
+        if sys.stdin is None:
+            raise SourceError("standard input is closed", "give a file")
         return _opened("stdin", "-", sys.stdin.buffer)
     path = Path(name)
     try:
