@@ -37,7 +37,8 @@ def stats(
         typer.Option("--max-num-batched-tokens", help="Prefill chunk, if no log tells it."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on reading one growing file, and show it anew.")
+        bool,
+        typer.Option("--follow", help="Go on reading one growing file or pipe, and show it anew."),
     ] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, help="Seconds between two looks (--follow).")
@@ -148,23 +149,25 @@ def _rendered(reports: list[Report], format_: str, view: View) -> bytes:
 def _follow(
     names: list[str], format_: str, interval: float, tables: dict[str, Any], view: View
 ) -> None:
-    """Show one growing file again and again, in place on a terminal, until interrupted."""
+    """Show one growing log again and again, in place on a terminal, until its end or Ctrl-C."""
     import sys
     import time
 
     from forensics.cli.output import write
     from forensics.errors import UsageError
     from forensics.reporters import stats_terminal
-    from forensics.statistics.follow import Follower
+    from forensics.statistics.follow import FileFollower, PipeFollower
 
-    if len(names) != 1 or names[0] == "-" or names[0].startswith(("http://", "https://")):
-        raise UsageError("--follow reads one file", "give the path of a log that is being written")
+    if len(names) != 1 or names[0].startswith(("http://", "https://")):
+        raise UsageError("--follow reads one log", "give the path of a file, or - for a pipe")
     if format_ not in {"terminal", "text"}:
         raise UsageError(f"--follow shows text, not {format_}", "leave --format out")
-    follower = Follower(Path(names[0]))
+    piped = names[0] == "-"
+    follower = PipeFollower(sys.stdin.fileno(), interval) if piped else FileFollower(Path(names[0]))
     in_place = sys.stdout.isatty()
-    while True:
+    while not follower.ended:
         if follower.look():
             text = stats_terminal.render(follower.report(tables), view)
             write(f"\x1b[H\x1b[2J{text}" if in_place else f"{text}\n", None)
-        time.sleep(interval)
+        if not piped:
+            time.sleep(interval)

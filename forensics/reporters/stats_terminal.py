@@ -9,6 +9,7 @@ import io
 import textwrap
 from collections.abc import Sequence
 
+import polars as pl
 from rich.console import Console
 from rich.text import Text
 
@@ -118,7 +119,10 @@ class _Page:
     def _speculation(self, found: Speculation) -> None:
         totals = found.totals
         tokens = totals.num_speculative_tokens
-        what = [totals.method or "", f"{tokens} tokens a draft" if tokens else ""]
+        what = [
+            totals.method or "",
+            f"{tokens} token{'s' * (tokens > 1)} a draft" if tokens else "",
+        ]
         named = ", ".join(part for part in what if part)
         windows = f"{totals.windows:,} windows" if totals.windows else "exact counters"
         self._title(f"Speculation: {named}, {windows}" if named else f"Speculation: {windows}")
@@ -181,7 +185,16 @@ class _Page:
                 self._line(
                     f"  {name:<22}" + "".join(f"{(v or 0) * scale:>10{form}}" for v in cells)
                 )
+        self._warmup()
         self._loads()
+
+    def _warmup(self) -> None:
+        """Show what was left out: the window that reaches back into the start."""
+        rows = self._report.frame.filter(pl.col("warmup"))
+        speeds = rows["generation_tokens_per_s"].drop_nulls().to_list()
+        if speeds and self._report.warmup:
+            shown = ", ".join(f"{speed:.1f}" for speed in speeds[:4])
+            self._line(f"  left out: {shown} tokens/s generated in the first window", "dim")
 
     def _loads(self) -> None:
         if not self._report.loads:
@@ -264,7 +277,9 @@ class _Page:
             ("compiling", start.compile_s, "s"),
             ("capturing graphs", start.capture_s, "s"),
         )
-        known = [f"{name} {value:,g} {unit}" for name, value, unit in facts if value is not None]
+        known = [
+            f"{name} {_plain(value)} {unit}" for name, value, unit in facts if value is not None
+        ]
         if known:
             self._wrap(", ".join(known), 2)
 
@@ -304,6 +319,10 @@ class _Page:
             self._title("What could not be known")
             for text in self._report.limits:
                 self._wrap(text, 4, "dim", "  - ")
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
 def _percents(value: Estimate) -> str:

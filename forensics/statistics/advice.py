@@ -83,7 +83,7 @@ def filled(
     """Return the finding that an entry of the table becomes with these captures."""
 
     def fill(text: object) -> str:
-        return _PLACEHOLDER.sub(lambda m: captures.get(m[1], m[0]), " ".join(str(text).split()))
+        return " ".join(_PLACEHOLDER.sub(lambda m: captures.get(m[1], m[0]), str(text)).split())
 
     fixes = []
     for fix in entry.get("fixes") or []:
@@ -159,9 +159,9 @@ def _agreement(report: Report) -> Iterator[Found]:
     main = next((a for a in report.agreement if a.name == "draft_tokens"), report.agreement[0])
     share = main.log / main.counter if main.counter else 1.0
     captures = {
-        "names": ", ".join(a.name for a in (apart or report.agreement)),
+        "names": ", ".join(a.name for a in (apart or report.agreement)).replace("_", " "),
         "share": percent(min(1.0, share)),
-        "name": main.name,
+        "name": main.name.replace("_", " "),
         "log": number(main.log, 0),
         "counter": number(main.counter, 0),
     }

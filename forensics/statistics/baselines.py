@@ -49,7 +49,7 @@ def _against(entry: Mapping[str, Any], report: Report) -> Iterator[tuple[str, Ca
         if not _configured(figure.get("arguments") or {}, report.arguments):
             continue
         captures = {
-            "metric": str(figure["metric"]).replace("_", " "),
+            "metric": str(figure["metric"]).replace("_per_s", "/s").replace("_", " "),
             "measured": number(measured),
             "low": number(low),
             "high": number(high),

@@ -11,11 +11,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from forensics.model import Finding
 from forensics.statistics.advice import filled
 from forensics.statistics.model import Load, Report
 from forensics.statistics.words import Captures, number
 
 _SAME = 0.03
+#: Advice from one log alone: a second one that measures it knows better.
+_ESTIMATES = frozenset(
+    f"statistics.{name}" for name in ("fewer-positions", "more-positions", "positions-worth")
+)
 _MIN_WINDOWS = 3
 
 
@@ -35,9 +40,16 @@ def compared(reports: Sequence[Report], tables: Mapping[str, Any]) -> list[Repor
         captures = _captures(other, report) if other is not None else None
         if captures is not None:
             finding = filled("compared-positions", entry, captures, [])
-            stats = replace(report.stats, findings=[finding, *report.stats.findings])
-            done[i] = replace(report, stats=stats)
+            done[i] = _with(done[i], [finding])
+            j = next(j for j, one in enumerate(reports) if one is other)
+            done[j] = _with(done[j], [])
     return done
+
+
+def _with(report: Report, findings: list[Finding]) -> Report:
+    """Return a report with what was measured first, and without what was only estimated."""
+    kept = [f for f in report.stats.findings if f.rule not in _ESTIMATES]
+    return replace(report, stats=replace(report.stats, findings=[*findings, *kept]))
 
 
 def _positions(report: Report) -> int:

@@ -18,7 +18,7 @@ import pytest
 
 from forensics.errors import SourceError
 from forensics.statistics import counters
-from forensics.statistics.follow import Follower
+from forensics.statistics.follow import FileFollower
 from tests.stat_lines import log, served, start
 from tests.support import ROOT
 
@@ -166,7 +166,7 @@ def test_a_log_without_statistics_is_no_error() -> None:
     [
         (("--format", "xml"), "--format xml is not known"),
         (("missing.log",), "missing.log does not exist"),
-        (("--follow", "-"), "--follow reads one file"),
+        (("--follow", "a", "b"), "--follow reads one log"),
         (("http://127.0.0.1:9/metrics",), "cannot be reached"),
     ],
 )
@@ -247,7 +247,7 @@ def test_follow_takes_whole_lines_and_starts_anew_with_a_new_file(tmp_path: Path
     whole = log(lines)
     cut = len(whole) - 200  # in the middle of a line
     path.write_bytes(whole[:cut])
-    follower = Follower(path)
+    follower = FileFollower(path)
     assert follower.look()
     assert not follower.look()
     first = follower.report({}).stats.speculative
@@ -264,6 +264,12 @@ def test_follow_takes_whole_lines_and_starts_anew_with_a_new_file(tmp_path: Path
     assert follower.look()
     third = follower.report({}).stats
     assert third.source.lines == 6
+
+
+def test_follow_reads_a_pipe_to_its_end() -> None:
+    lines = [*start(1), *served(1, [(0.9, 0.95)], {1: 20.0})]
+    text = ran("--follow", "--interval", "0.2", "-", given=log(lines)).decode()
+    assert "Speculation: mtp, 1 token a draft, 8 windows" in text
 
 
 def test_follow_shows_the_file_anew_when_it_grows(tmp_path: Path) -> None:
