@@ -36,6 +36,7 @@ COLUMNS = (
     "tokens",
     "new_tokens",
     "cached_tokens",
+    "request_s",
     "warmup",
     "problem",
 )

@@ -72,6 +72,7 @@ class _Page:
             self._title("Speculation")
             self._line("  no line of it in this log")
         self._throughput()
+        self._requests()
         self._counters()
         self._agreement()
         for bench in report.benches:
@@ -195,6 +196,18 @@ class _Page:
         if speeds and self._report.warmup:
             shown = ", ".join(f"{speed:.1f}" for speed in speeds[:4])
             self._line(f"  left out: {shown} tokens/s generated in the first window", "dim")
+
+    def _requests(self) -> None:
+        """Show how long whole requests took, where the server says it (Ollama)."""
+        times = self._report.frame["request_s"].drop_nulls()
+        if times.is_empty():
+            return
+        first = float(times[0])
+        self._title(f"Requests: {len(times):,} that made text")
+        values = [times.quantile(q, interpolation="linear") or 0.0 for q in (0.5, 0.1, 0.9, 1.0)]
+        self._line(f"  {'':<22}{'median':>10}{'p10':>10}{'p90':>10}{'max':>10}", "dim")
+        self._line(f"  {'whole request, s':<22}" + "".join(f"{v:>10.2f}" for v in values))
+        self._line(f"  the first one took {first:.2f} s", "dim")
 
     def _loads(self) -> None:
         if not self._report.loads:

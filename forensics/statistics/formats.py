@@ -26,7 +26,7 @@ class LineFormat(Struct, frozen=True):
         find: A text that stands in every such line.
         pattern: Matches the message from its beginning. Groups are columns of the tidy table; one
             that ends in `_pct` is a percentage, one in `_list` a list of numbers, one in `_ms`
-            milliseconds (kept as seconds, ending `_s`).
+            milliseconds and one in `_go` a duration as Go writes it (kept as seconds, ending `_s`).
         cumulative: Whether the numbers count since the start instead of since the last line.
     """
 
@@ -52,6 +52,7 @@ PREFIXES: dict[str, str] = {
         r"(?:\d+: )?\[(?P<clock>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] "
         r"\[TRT-LLM\](?: ?\[[^\]]{1,40}\])* "
     ),
+    "ollama": r"\[GIN\] (?P<clock>\d{4}/\d\d/\d\d - \d\d:\d\d:\d\d) \| ",
     "llama_cpp": (
         r"(?:(?P<clock>\d+\.\d\d\.\d{3}\.\d{3}) [IWED] )?"
         r"(?:slot .{12}: id +\d+ \| task -?\d+ \| |[a-z_]{1,40}: +)?\s{0,24}"
@@ -157,6 +158,11 @@ FORMATS: tuple[LineFormat, ...] = (
     LineFormat(
         "llama_cpp.positions", "llama_cpp", "positions", "acc per pos = (",
         r"acc per pos = \((?P<per_position_list>[\d., ]{1,400})\)",
+    ),
+    LineFormat(
+        "ollama.request", "ollama", "request", "[GIN] ",
+        r"200 \| +(?P<request_go>[\dhmsµnu.]{2,24}) \| +\S+ \| POST +"
+        r"\"/(?:api/(?:chat|generate)|v1/(?:chat/)?completions)\"",
     ),
     LineFormat(
         "tensorrt_llm.iteration", "tensorrt_llm", "iteration", "host_step_time = ", _ITERATION

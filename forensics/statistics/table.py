@@ -33,7 +33,7 @@ _MAX_LINE = 65_536
 
 #: Columns of the tidy table. `line`: physical line. `at`: time from the envelope (RFC 3339).
 #: `clock`: time as printed. `replica`: engine or rank. Counts are numbers of tokens or requests,
-#: rates 0 to 1, throughputs tokens/s, `span_s` seconds; `printed_…` as printed.
+#: rates 0 to 1, throughputs tokens/s, `span_s` and `request_s` seconds; `printed_…` as printed.
 SCHEMA: dict[str, Any] = {
     "line": pl.Int64,
     "at": pl.String,
@@ -60,8 +60,11 @@ SCHEMA: dict[str, Any] = {
     "new_tokens": pl.Int64,
     "cached_tokens": pl.Int64,
     "span_s": pl.Float64,
+    "request_s": pl.Float64,
     "text": pl.String,
 }
+_GO = r"^(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<value>[\d.]+)(?P<unit>s|ms|µs|us|ns))?$"
+_GO_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
 _ANY = "|".join(re.escape(find) for find in FINDS)
 _VLLM_PREFIX = (
     r"^(?:\([^()]* pid=[0-9]+[^()]*\) )*(?:DEBUG|INFO|WARNING) [0-9-]{5} [0-9:]{8} "
@@ -297,6 +300,8 @@ def _converted(frame: pl.DataFrame) -> pl.DataFrame:
         elif name.endswith("_ms"):
             number = column.cast(pl.Float64, strict=False).truediv(1000)
             found.append(number.alias(name.removesuffix("_ms") + "_s"))
+        elif name.endswith("_go"):
+            found.append(_go_seconds(column).alias(name.removesuffix("_go") + "_s"))
         elif name.endswith("_list"):
             texts = column.str.replace_all(" ", "").str.split(",")
             found.append(
@@ -313,6 +318,19 @@ def _converted(frame: pl.DataFrame) -> pl.DataFrame:
         if old in frame.columns:
             frame = frame.with_columns(pl.coalesce(new, old).alias(new))
     return frame
+
+
+def _go_seconds(column: pl.Expr) -> pl.Expr:
+    """Return the seconds of a duration as Go writes it: `1m2.5s`, `350.2ms`, `12µs`."""
+    parts = column.str.extract_groups(_GO)
+
+    def number(name: str) -> pl.Expr:
+        return parts.struct.field(name).cast(pl.Float64, strict=False).fill_null(0)
+
+    scale = parts.struct.field("unit").replace_strict(
+        _GO_UNITS, default=1.0, return_dtype=pl.Float64
+    )
+    return number("h") * 3600 + number("m") * 60 + number("value") * scale
 
 
 def _one_by_one(rest: pl.DataFrame, envelope: Envelope) -> Iterator[pl.DataFrame]:

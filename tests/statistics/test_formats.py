@@ -107,6 +107,20 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
         {"accepted_tokens": 19, "printed_length": None},
     ),
     ("llama_cpp.positions", "     acc per pos = (0.812, 0.611)", {"per_position": [0.812, 0.611]}),
+    *(
+        (
+            "ollama.request",
+            f'[GIN] 2026/05/05 - 01:52:05 | 200 | {text:>13} |       192.0.2.1 | POST     "/api/chat"',
+            {"request_s": pytest.approx(seconds)},
+        )
+        for text, seconds in (
+            ("16.510072691s", 16.510072691),
+            ("1m2.5s", 62.5),
+            ("1h0m3s", 3603.0),
+            ("350.2ms", 0.3502),
+            ("912.5µs", 912.5e-6),
+        )
+    ),
     (
         "tensorrt_llm.iteration",
         _TRT + "iter = 7, global_rank = 0, rank = 0, currank_total_requests = 1/1, host_step_time = "
