@@ -71,6 +71,13 @@ class _Page:
         elif report.stats.throughput.windows:
             self._title("Speculation")
             self._line("  no line of it in this log")
+        elif report.frame.is_empty() and report.stats.source.name and report.counters is None:
+            self._title("There is no line of statistics in this log")
+            self._wrap(
+                "Servers print them while they work, every ten seconds or so, unless their "
+                "statistics are switched off.",
+                2,
+            )
         self._throughput()
         self._requests()
         self._counters()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from forensics.statistics import figures
+from forensics.statistics import figures, intervals
 from forensics.statistics.model import Agreement, Counters, Report
 
 
@@ -53,7 +53,7 @@ def _positions(frame: pl.DataFrame, counters: Counters) -> Iterator[Agreement]:
     rows = frame.filter((pl.col("drafts") > 0) & (pl.col("per_position").list.len() > 0))
     for i, counter in enumerate(counters.per_position):
         rate = rows["per_position"].list.get(i, null_on_oob=True).fill_null(0.0)
-        error = figures.RATE_ERROR
+        error = intervals.RATE_ERROR
         value = float((rate * rows["drafts"]).sum())
         low = float(((rate - error).clip(0) * rows["drafts_low"]).sum())
         high = float(((rate + error) * rows["drafts_high"]).sum())

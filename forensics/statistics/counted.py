@@ -9,7 +9,7 @@ import polars as pl
 
 from forensics import redaction
 from forensics.model import Run, Source
-from forensics.statistics import figures, summary, table, windows
+from forensics.statistics import figures, intervals, summary, table, windows
 from forensics.statistics.model import (
     SCHEMA,
     Counters,
@@ -125,13 +125,13 @@ def _counted(counters: Counters) -> Speculation | None:
     if not drafts:
         return Speculation(totals)
     exact = (float(drafts), float(drafts))
-    positions: tuple[Position, ...] = figures.positions(rates, drafts, exact)
-    spread: Estimate = figures.length((accepted or 0) / drafts, drafts, exact, rates)
+    positions: tuple[Position, ...] = intervals.positions(rates, drafts, exact)
+    spread: Estimate = intervals.length((accepted or 0) / drafts, drafts, exact, rates)
     return Speculation(
         totals,
         drafts_low=drafts,
         drafts_high=drafts,
-        rate=figures.rate(totals, drafts, rates),
+        rate=intervals.rate(totals, drafts, rates),
         length=spread,
         positions=positions,
     )

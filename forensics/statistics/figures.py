@@ -1,36 +1,30 @@
-"""Totals, intervals and distributions over the rows that `windows` made.
+"""Totals and distributions over the rows that `windows` made, and the series of the contract.
 
-In: rows with counts. Out: the figures of the report. Rates are sums divided by sums. Intervals of
-95 %: for tokens accepted per draft from the spread that the per-position rates imply (the tokens
-of one draft are not independent), for single positions by Wilson, and widened by what rounding
-leaves open.
+In: rows with counts. Out: the figures of the report. Rates are sums divided by sums, never means
+of means; `intervals` says how well each is known.
 """
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
 import polars as pl
 
+from forensics.statistics import intervals
 from forensics.statistics.model import (
     Distribution,
-    Estimate,
     Load,
     Point,
-    Position,
     Speculation,
     Speculative,
     Throughput,
 )
 
-Z = 1.959964
 #: Points of a series over time; more windows than that are joined with their neighbours.
 MAX_POINTS = 400
 _BROKEN_SHOWN = 20
 #: Engines of one server print their lines within so many seconds.
 _MOMENT_S = 2
-RATE_ERROR = 0.0005
 
 
 def speculation(
@@ -90,9 +84,9 @@ def speculation(
         totals,
         drafts_low=None if estimated else round(low),
         drafts_high=None if estimated else round(high),
-        rate=rate(totals, drafts, rates),
-        length=length(emitted / drafts - 1, drafts, bounds, rates),
-        positions=positions(rates, drafts, bounds),
+        rate=intervals.rate(totals, drafts, rates),
+        length=intervals.length(emitted / drafts - 1, drafts, bounds, rates),
+        positions=intervals.positions(rates, drafts, bounds),
         estimated=estimated,
         broken=shown,
     )
@@ -131,71 +125,6 @@ def _position_rates(rows: pl.DataFrame) -> list[float]:
         / total
         for i in range(widths)
     ]
-
-
-def _spread(gained: float, rates: list[float]) -> float:
-    """Return the standard deviation of the accepted tokens of one draft.
-
-    The rate of position i is the share of drafts with at least i accepted, hence the mean is their
-    sum and the mean of the square is the sum of (2 i - 1) times them.
-    """
-    if not rates:
-        return sqrt(max(0.0, gained * max(0.0, 1 - gained))) if gained < 1 else sqrt(gained)
-    mean = sum(rates)
-    square = sum((2 * i + 1) * rate for i, rate in enumerate(rates))
-    return sqrt(max(0.0, square - mean * mean))
-
-
-def length(
-    gained: float, drafts: float, bounds: tuple[float, float], rates: list[float]
-) -> Estimate:
-    """Return the mean acceptance length: by chance, widened by the bounds of the drafts.
-
-    Args:
-        gained: Tokens a draft without the bonus token.
-        drafts: How many drafts.
-        bounds: Fewest and most that the printed numbers allow.
-        rates: By position.
-    """
-    error = Z * _spread(gained, rates) / sqrt(drafts)
-    low = gained * drafts / bounds[1] if bounds[1] else gained
-    high = gained * drafts / bounds[0] if bounds[0] else gained
-    return Estimate(1 + gained, max(1.0, 1 + low - error), 1 + high + error)
-
-
-def rate(totals: Speculative, drafts: float, rates: list[float]) -> Estimate | None:
-    """Return the acceptance rate with its interval, None where counts are missing."""
-    if totals.acceptance_rate is None or not totals.draft_tokens or totals.accepted_tokens is None:
-        return None
-    per_draft = totals.draft_tokens / drafts
-    error = Z * _spread(totals.accepted_tokens / drafts, rates) / sqrt(drafts) / per_draft
-    share = totals.acceptance_rate
-    return Estimate(share, max(0.0, share - error), min(1.0, share + error))
-
-
-def wilson(rate: float, count: float) -> Estimate:
-    """Return the interval of Wilson for a share of so many."""
-    if count <= 0:
-        return Estimate(rate, 0.0, 1.0)
-    square = Z * Z / count
-    middle = (rate + square / 2) / (1 + square)
-    half = Z * sqrt(max(0.0, rate * (1 - rate) / count + square / (4 * count))) / (1 + square)
-    return Estimate(rate, min(rate, max(0.0, middle - half)), max(rate, min(1.0, middle + half)))
-
-
-def positions(
-    rates: list[float], drafts: float, bounds: tuple[float, float]
-) -> tuple[Position, ...]:
-    """Return each position's rate, and the rate among drafts that got as far as the one before."""
-    found = []
-    rounding = RATE_ERROR if bounds[0] != bounds[1] else 0.0
-    for i, rate in enumerate(rates):
-        own = wilson(rate, drafts)
-        own = Estimate(rate, max(0.0, own.low - rounding), min(1.0, own.high + rounding))
-        before = rates[i - 1] if i else 1.0
-        share = wilson(min(1.0, rate / before), before * drafts) if before > 0 else None
-        found.append(Position(own, share))
-    return tuple(found)
 
 
 # --- throughput ----------------------------------------------------------------------------------
@@ -371,7 +300,9 @@ def _acceptance_points(frame: pl.DataFrame) -> list[Point]:
             "seconds": row["seconds"],
         }
         if row["draft_tokens"]:
-            rate = wilson(row["accepted_tokens"] / row["draft_tokens"], row["draft_tokens"])
+            rate = intervals.wilson(
+                row["accepted_tokens"] / row["draft_tokens"], row["draft_tokens"]
+            )
             points.append(
                 Point(
                     name="acceptance_rate", value=rate.value, low=rate.low, high=rate.high, **place

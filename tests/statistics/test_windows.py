@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forensics.envelopes import PLAIN
-from forensics.statistics import figures, table, windows
+from forensics.statistics import figures, intervals, table, windows
 from tests.stat_lines import Window, current, early, log
 
 
@@ -156,9 +156,20 @@ def test_new_year_is_no_step_back_of_a_year() -> None:
     assert recovered(lines)["seconds"].to_list() == [0.0, 10.0]
 
 
+@pytest.mark.parametrize("accepted", [(0, 0), (100, 100)])
+def test_nothing_or_everything_accepted_is_no_certainty(accepted: tuple[int, int]) -> None:
+    lines = [current(Window(100, 200, accepted))] * 3
+    found = figures.speculation(recovered(lines), {}, None)
+    assert found is not None
+    assert found.length is not None
+    assert found.rate is not None
+    assert found.length.low < found.length.high
+    assert found.rate.high - found.rate.low == pytest.approx(3.84 / 303.84, rel=0.01)
+
+
 def test_intervals_of_wilson_hold_their_share() -> None:
     """Values of the textbook formula for 8 of 10 and for none of 20."""
-    some = figures.wilson(0.8, 10)
+    some = intervals.wilson(0.8, 10)
     assert (round(some.low, 4), round(some.high, 4)) == (0.4902, 0.9433)
-    none = figures.wilson(0.0, 20)
+    none = intervals.wilson(0.0, 20)
     assert (round(none.low, 4), round(none.high, 4)) == (0.0, 0.1611)
