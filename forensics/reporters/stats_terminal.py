@@ -135,10 +135,11 @@ class _Page:
         windows = f"{totals.windows:,} windows" if totals.windows else "exact counters"
         self._title(f"Speculation: {named}, {windows}" if named else f"Speculation: {windows}")
         about = "about " if found.estimated else ""
-        if found.rate is not None:
+        if totals.acceptance_rate is not None:
             accepted, drafted = totals.accepted_tokens or 0, totals.draft_tokens or 0
             counts = f"{about}{accepted:,} of {drafted:,} draft tokens"
-            self._row("acceptance rate", _percents(found.rate), counts)
+            rate = f"{totals.acceptance_rate * 100:.1f} %"
+            self._row("acceptance rate", _percents(found.rate) if found.rate else rate, counts)
         if found.length is not None:
             drafts = f"{about}{totals.drafts or 0:,} drafts"
             low, high = found.drafts_low, found.drafts_high
@@ -147,8 +148,6 @@ class _Page:
             self._row("mean length", _numbers(found.length), drafts)
         elif totals.mean_acceptance_length is not None:
             self._row("mean length", f"{totals.mean_acceptance_length:.3f}", "")
-        elif found.rate is None and totals.acceptance_rate is not None:
-            self._row("acceptance rate", f"{totals.acceptance_rate * 100:.1f} %", "")
         if found.positions:
             self._line(
                 f"  {'position':>8}  {'accepted, of all drafts':<26}"

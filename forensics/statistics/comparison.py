@@ -103,7 +103,8 @@ def _captures(few: Report, many: Report) -> Captures | None:
     )
     loads = " ".join(
         f"At {_running(b)}: {number(a.generation, 1)} against {number(b.generation, 1)} tokens/s, "
-        f"a step takes {number(_step(a, b), 2)} times as long."
+        f"{number((b.generation or 0.0) / (a.generation or 1.0))} times the speed; a step takes "
+        f"{number(_step(a, b))} times as long."
         for a, b in pairs
     )
     return {

@@ -48,12 +48,12 @@ PREFIXES: dict[str, str] = {
         r"\[(?P<clock>(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d)(?:\.\d{3})?"
         r"(?P<ranks>(?: [A-Z_]{2,8}\d+)*)\] "
     ),
-    "tensorrt_llm": (
+    "tensorrt-llm": (
         r"(?:\d+: )?\[(?P<clock>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\] "
         r"\[TRT-LLM\](?: ?\[[^\]]{1,40}\])* "
     ),
     "ollama": r"\[GIN\] (?P<clock>\d{4}/\d\d/\d\d - \d\d:\d\d:\d\d) \| ",
-    "llama_cpp": (
+    "llama-cpp": (
         r"(?:(?P<clock>\d+\.\d\d\.\d{3}\.\d{3}) [IWED] )?"
         r"(?:slot .{12}: id +\d+ \| task -?\d+ \| |[a-z_]{1,40}: +)?\s{0,24}"
     ),
@@ -141,22 +141,22 @@ FORMATS: tuple[LineFormat, ...] = (
     LineFormat("sglang.decode", "sglang", "engine", "Decode batch", _DECODE),
     LineFormat("sglang.prefill", "sglang", "prefill", "Prefill batch", _PREFILL),
     LineFormat(
-        "llama_cpp.prompt", "llama_cpp", "prefill", " eval time ",
+        "llama-cpp.prompt", "llama-cpp", "prefill", " eval time ",
         rf"prompt{_TIMING}(?P<prompt_tokens_per_s>{_N}) tokens per second\)",
     ),
     LineFormat(
-        "llama_cpp.generation", "llama_cpp", "request", " eval time ",
+        "llama-cpp.generation", "llama-cpp", "request", " eval time ",
         rf"(?:generation)?{_TIMING.replace(' eval', ' ?eval', 1)}"
         rf"(?P<generation_tokens_per_s>{_N}) tokens per second\)",
     ),
     LineFormat(
-        "llama_cpp.spec", "llama_cpp", "speculation", "draft acceptance ",
+        "llama-cpp.spec", "llama-cpp", "speculation", "draft acceptance ",
         rf"draft acceptance (?:rate )?= (?P<printed_rate>{_N}) "
         r"\( *(?P<accepted_tokens>\d+) accepted"
         rf" / +(?P<draft_tokens>\d+) generated\)(?:, mean len = +(?P<printed_length>{_N}))?",
     ),
     LineFormat(
-        "llama_cpp.positions", "llama_cpp", "positions", "acc per pos = (",
+        "llama-cpp.positions", "llama-cpp", "positions", "acc per pos = (",
         r"acc per pos = \((?P<per_position_list>[\d., ]{1,400})\)",
     ),
     LineFormat(
@@ -165,7 +165,7 @@ FORMATS: tuple[LineFormat, ...] = (
         r"\"/(?:api/(?:chat|generate)|v1/(?:chat/)?completions)\"",
     ),
     LineFormat(
-        "tensorrt_llm.iteration", "tensorrt_llm", "iteration", "host_step_time = ", _ITERATION
+        "tensorrt-llm.iteration", "tensorrt-llm", "iteration", "host_step_time = ", _ITERATION
     ),
 )  # fmt: skip
 

@@ -38,6 +38,7 @@ _HEAD = 16 * 1024 * 1024
 #: Lines whose text is kept, to quote them.
 _QUOTED = 20_000
 _WORKERS = 2
+_YEARLESS = re.compile(r"\d\d-\d\d \d\d:")
 _MARK = b"\xef\xbb\xbf"
 _BUDGET = re.compile(
     rb"(?:Chunked prefill is enabled with max_num_batched_tokens=|max_num_batched_tokens to )"
@@ -240,10 +241,11 @@ def _speculative_tokens(arguments: Mapping[str, Any]) -> int | None:
         for name in ("num_speculative_tokens", "num_spec_tokens"):
             if _whole(config.get(name)):
                 return _whole(config.get(name))
-    for name in ("num_speculative_tokens", "speculative_num_draft_tokens"):
-        if _whole(arguments.get(name)):
-            return _whole(arguments.get(name))
-    return None
+    if _whole(arguments.get("num_speculative_tokens")):
+        return _whole(arguments["num_speculative_tokens"])
+    # SGLang counts the token that the target adds among its draft tokens.
+    verified = _whole(arguments.get("speculative_num_draft_tokens"))
+    return verified - 1 if verified and verified > 1 else None
 
 
 def _whole(value: object) -> int | None:
@@ -295,7 +297,7 @@ def _limits(frame: pl.DataFrame, evidence: Evidence, found: Speculation | None) 
     if (
         frame.height
         and not frame["at"].count()
-        and any(c and c.count("-") == 1 for c in frame["clock"].head(50))
+        and any(c and _YEARLESS.match(c) for c in frame["clock"].head(50))
     ):
         yield "the log prints no year: times are given as printed"
     if frame.height:

@@ -70,6 +70,8 @@ _VLLM_PREFIX = (
     r"^(?:\([^()]* pid=[0-9]+[^()]*\) )*(?:DEBUG|INFO|WARNING) [0-9-]{5} [0-9:]{8} "
     r"\[[^\]:]*:[0-9]+\] "
 )
+#: llama.cpp has no prefix that a dialect splits off: it is part of the message.
+_UNSPLIT = PREFIXES["llama-cpp"].replace("?P<clock>", "")
 _CLOCK = r"([0-9]{2}-[0-9]{2} [0-9:]{8}) \["
 
 
@@ -334,30 +336,35 @@ def _go_seconds(column: pl.Expr) -> pl.Expr:
 
 
 def _one_by_one(rest: pl.DataFrame, envelope: Envelope) -> Iterator[pl.DataFrame]:
-    """Parse lines that no known prefix fits, as a diagnosis would understand them."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for line, text in rest.iter_rows():
-        record = understand(text.encode(), line, envelope)
-        if record.kind not in {"log", "raw"}:
-            continue
-        message = record.message.strip()
-        for name, pattern in _PATTERNS.items():
-            match = pattern.match(message) if BY_NAME[name].find.strip() in message else None
-            if match:
-                row = {"line": line, "at": record.at, "clock": record.clock, "form": name}
-                rows.setdefault(name, []).append(row | match.groupdict())
-                break
-    for group in rows.values():
-        frame = pl.DataFrame(group, infer_schema_length=None)
-        texts = [name for name in frame.columns if name != "line"]
-        yield _shaped(_converted(frame.cast(dict.fromkeys(texts, pl.String))))
-
-
-#: llama.cpp's messages keep what the server says before them when no prefix is split off.
-_PATTERNS = {
-    form.name: re.compile(
-        (PREFIXES["llama_cpp"].replace("?P<clock>", "") if form.engine == "llama_cpp" else "")
-        + form.pattern
+    """Parse lines that no known prefix fits: their messages are found as in a diagnosis."""
+    understood = (understand(text.encode(), line, envelope) for line, text in rest.iter_rows())
+    messages = pl.DataFrame(
+        [
+            (r.line, r.at, r.clock, r.message.strip())
+            for r in understood
+            if r.kind in {"log", "raw"}
+        ],
+        schema={"line": pl.Int64, "at": pl.String, "clock": pl.String, "text": pl.String},
+        orient="row",
     )
-    for form in FORMATS
-}
+    for form in FORMATS:
+        mine, others = _divided(messages, form.find.strip())
+        if mine.is_empty():
+            continue
+        # llama.cpp has no prefix that a dialect splits off: it is part of the message.
+        before = (
+            PREFIXES["llama-cpp"].replace("?P<clock>", "") if form.engine == "llama-cpp" else ""
+        )
+        groups = mine.select(
+            "line",
+            "at",
+            "clock",
+            pl.col("text").str.extract_groups(f"^{before}{form.pattern}").struct.unnest(),
+        )
+        matched = groups.select(
+            pl.any_horizontal(pl.exclude("line", "at", "clock").is_not_null())
+        ).to_series()
+        if matched.any():
+            parsed = groups.filter(matched).with_columns(pl.lit(form.name).alias("form"))
+            yield _shaped(_converted(parsed))
+            messages = pl.concat([others, mine.filter(~matched)])

@@ -55,7 +55,7 @@ def recovered(
 
     Args:
         table: Rows as `table.parse` gives them, in order of lines.
-        k: `num_speculative_tokens` of the arguments (SGLang: draft tokens), if known.
+        k: Tokens drafted at most in a step, by the arguments, if known.
         bonus: Whether the mean acceptance length counts the bonus token, None if the lines must
             say it themselves (0.8.5 leaves it out, all later versions count it).
         started: Whether the table begins where the server began to serve.
@@ -72,15 +72,15 @@ def recovered(
 def _positions_joined(table: pl.DataFrame) -> pl.DataFrame:
     """Give llama.cpp's rates by position to the draft line that stands before them."""
     form = pl.col("form")
-    if not table.filter(form == "llama_cpp.positions").height:
+    if not table.filter(form == "llama-cpp.positions").height:
         return table
-    follows = form.shift(-1) == "llama_cpp.positions"
+    follows = form.shift(-1) == "llama-cpp.positions"
     return table.with_columns(
-        pl.when((form == "llama_cpp.spec") & follows)
+        pl.when((form == "llama-cpp.spec") & follows)
         .then(pl.col("per_position").shift(-1))
         .otherwise("per_position")
         .alias("per_position")
-    ).filter(form != "llama_cpp.positions")
+    ).filter(form != "llama-cpp.positions")
 
 
 def _load() -> pl.Expr:
@@ -302,7 +302,14 @@ def _settled(table: pl.DataFrame) -> pl.DataFrame:
     fill = (
         (drafted.filter(exact).sum() / (k * low).filter(exact).sum()).fill_nan(1.0).fill_null(1.0)
     )
-    likely = pl.when(summed > 0).then(accepted / summed).otherwise(drafted / k / fill)
+    extra = pl.col("_extra")
+    likely = (
+        pl.when(summed > 0)
+        .then(accepted / summed)
+        .when(extra.is_finite() & (extra > 0))
+        .then(accepted / extra)
+        .otherwise(drafted / k / fill)
+    )
     full = drafted / k
     whole = (full == full.floor()) & (full >= low) & (full <= high)
     # If that holds for every line, the drafter always drafts k tokens, and this is exact.
@@ -324,7 +331,7 @@ def _settled(table: pl.DataFrame) -> pl.DataFrame:
 
 def _per_second(table: pl.DataFrame) -> pl.DataFrame:
     """Give iterations (TensorRT-LLM) the throughput that their tokens and time are."""
-    mine = (pl.col("form") == "tensorrt_llm.iteration") & (pl.col("span_s") > 0)
+    mine = (pl.col("form") == "tensorrt-llm.iteration") & (pl.col("span_s") > 0)
     if not table.filter(mine).height:
         return table
     return table.with_columns(
@@ -353,7 +360,7 @@ def _estimated(table: pl.DataFrame, k: int | None, interval: int) -> pl.DataFram
         "drafts": drafts,
         "emitted": drafts + gained,
         "accepted_tokens": gained.round().cast(pl.Int64),
-        "draft_tokens": (drafts * (k - 1)).round().cast(pl.Int64) if k else pl.lit(None, pl.Int64),
+        "draft_tokens": (drafts * k).round().cast(pl.Int64) if k else pl.lit(None, pl.Int64),
     }
     return table.with_columns(
         pl.when(mine).then(value).otherwise(pl.col(name)).alias(name)

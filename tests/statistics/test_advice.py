@@ -199,3 +199,27 @@ def test_engines_of_one_server_are_added_up() -> None:
     assert found.stats.throughput.running.median == 4.0
     assert found.stats.speculative is not None
     assert found.stats.speculative.accepted_tokens == 4 * (90 + 50)
+
+
+def test_sglang_prints_no_counts_so_they_are_estimates() -> None:
+    rest = "'speculative_num_draft_tokens': 4}"
+    lines = [
+        "[2026-03-04 05:00:00] server_args={'model_path': 'm', 'speculative_algorithm': 'NEXTN', "
+        + rest,
+        "[2026-03-04 05:06:00] The server is fired up and ready to roll!",
+    ]
+    lines += [
+        f"[2026-03-04 05:06:1{i} TP0] Decode batch, #running-req: 2, #full token: 4, full token usage: "
+        "0.01, accept len: 2.50, accept rate: 0.50, cuda graph: True, gen throughput (token/s): 40.00, "
+        "#queue-req: 0"
+        for i in range(5)
+    ]
+    found = report(lines, Context())
+    totals = found.stats.speculative
+    assert totals is not None
+    # Forty decode batches of two requests between two lines; four draft tokens are three and one.
+    assert (totals.drafts, totals.draft_tokens, totals.accepted_tokens) == (400, 1200, 600)
+    assert (totals.method, totals.num_speculative_tokens) == ("NEXTN", 3)
+    assert totals.mean_acceptance_length == 2.5
+    assert "counts-estimated" in named(found)
+    assert totals.first_at is None

@@ -75,18 +75,18 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
         {"new_tokens": 8, "cached_tokens": 3, "waiting": 2, "prompt_tokens_per_s": 10.1},
     ),
     (
-        "llama_cpp.prompt",
+        "llama-cpp.prompt",
         _SLOT + "prompt eval time =     100.00 ms /    10 tokens (   10.00 ms per token,   100.00 "
         "tokens per second)",
         {"tokens": 10, "span_s": 0.1, "prompt_tokens_per_s": 100.0, "generation_tokens_per_s": None},
     ),
     (
-        "llama_cpp.generation",
+        "llama-cpp.generation",
         "       eval time =     500.00 ms /    50 tokens (   10.00 ms per token,   100.00 tokens per second)",
         {"tokens": 50, "span_s": 0.5, "generation_tokens_per_s": 100.0, "prompt_tokens_per_s": None},
     ),
     (
-        "llama_cpp.generation",
+        "llama-cpp.generation",
         (
             "generation eval time =     500.00 ms /    50 runs   (   10.00 ms per token,   100.00 tokens "
             "per second)"
@@ -94,19 +94,19 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
         {"tokens": 50, "generation_tokens_per_s": 100.0},
     ),
     (
-        "llama_cpp.spec",
+        "llama-cpp.spec",
         _SLOT + "draft acceptance = 0.57576 (   19 accepted /    33 generated), mean len =  2.73",
         {"accepted_tokens": 19, "draft_tokens": 33, "printed_length": 2.73},
     ),
     (
-        "llama_cpp.spec",
+        "llama-cpp.spec",
         (
             "slot print_timing: id  0 | task 12 | draft acceptance rate = 0.57576 (   19 accepted /    33 "
             "generated)"
         ),
         {"accepted_tokens": 19, "printed_length": None},
     ),
-    ("llama_cpp.positions", "     acc per pos = (0.812, 0.611)", {"per_position": [0.812, 0.611]}),
+    ("llama-cpp.positions", "     acc per pos = (0.812, 0.611)", {"per_position": [0.812, 0.611]}),
     *(
         (
             "ollama.request",
@@ -122,14 +122,14 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
         )
     ),
     (
-        "tensorrt_llm.iteration",
+        "tensorrt-llm.iteration",
         _TRT + "iter = 7, global_rank = 0, rank = 0, currank_total_requests = 1/1, host_step_time = "
         "12.5ms, prev_device_step_time = N/A, timestamp = 2026-01-02 03:04:05, num_scheduled_requests: "
         "1, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}",
         {"running": 1, "tokens": 2, "span_s": 0.0125},
     ),
     (
-        "tensorrt_llm.iteration",
+        "tensorrt-llm.iteration",
         _TRT + "iter = 8, global_rank = 0, rank = 0, num_scheduled_requests = 3, kv_cache_util = 0.125, "
         "currank_total_requests = 1/8, host_step_time = 12.5ms, prev_device_step_time = 12.1ms, "
         "timestamp = 2026-01-02 03:04:05, states = {'num_ctx_requests': 1, 'num_ctx_tokens': 90, "

@@ -98,6 +98,16 @@ def test_lines_without_positions_bound_the_drafts_by_the_drafted_tokens() -> Non
     assert frame.select("drafts_low", "drafts_high").row(0) == (97, 290)
 
 
+def test_a_mean_length_alone_gives_the_drafts() -> None:
+    """llama.cpp prints neither positions nor the tokens of a draft."""
+    line = (
+        "0.53.371.681 I slot print_timing: id  0 | task 0 | draft acceptance = 0.68343 (  231 accepted "
+        "/   338 generated), mean len =  2.37"
+    )
+    frame = recovered([line])
+    assert frame.select("drafts_low", "drafts", "drafts_high").row(0) == (168, 169, 169)
+
+
 def test_a_window_is_as_long_as_its_throughput_says() -> None:
     """After an idle gap the line still divides by the time since the last one."""
     frame = recovered([current(Window(100, 200, (90, 60), seconds=30.0), second=40)])
