@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+from forensics import redaction
 from forensics.errors import SourceError
 from forensics.statistics.model import Counters
 
@@ -43,7 +44,7 @@ def fetch(address: str) -> bytes:
     Raises:
         SourceError: It cannot be reached or does not answer with metrics.
     """
-    shown = address.partition("?")[0]
+    shown = redaction.text(address.partition("?")[0])
     request = Request(address, headers={"Accept": "text/plain"})  # noqa: S310 - http(s) only, see above
     try:
         with urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310

@@ -136,8 +136,12 @@ class Gatherer:
         evidence = self._builder.finish(self._source, self._context)
         rows = table.complete(self._frames)
         self._frames = [rows]
+        # Only the start was read as a diagnosis reads it: whether the end is there is not known.
         source = replace(
-            evidence.source, bytes=self._bytes, lines=self._lines + int(self._open_line)
+            evidence.source,
+            bytes=self._bytes,
+            lines=self._lines + int(self._open_line),
+            truncated=["head"] if evidence.last_ready is None and rows.height else [],
         )
         return _report(rows, evidence, source, tables, self._budget)
 

@@ -179,6 +179,21 @@ def test_the_first_window_after_the_start_is_left_out_and_said() -> None:
     assert any("does not begin where the server began" in limit for limit in cut.limits)
 
 
+def test_times_of_a_wrapper_are_the_times() -> None:
+    lines = [
+        f"2026-05-02T07:00:{20 + i:02d}.000000000Z {line}"
+        for i, line in enumerate([*start(1), *windows([0.9] * 5)])
+    ]
+    found = report(lines)
+    assert found.stats.source.envelope == "docker-timestamps"
+    totals = found.stats.speculative
+    assert totals is not None
+    assert totals.first_at == "2026-05-02T07:00:24.000000000Z"
+    assert totals.last_at == "2026-05-02T07:00:28.000000000Z"
+    assert found.frame["seconds"].to_list() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert not any("no year" in limit for limit in found.limits)
+
+
 def test_secrets_in_a_quoted_line_are_masked() -> None:
     token = "hf_" + "a1B2" * 9  # no real token
     bad = current(Window(100, 200, (90, 60))).replace("rate: 75.0%", "rate: 79.0%")

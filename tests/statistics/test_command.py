@@ -167,6 +167,7 @@ def test_a_log_without_statistics_is_no_error() -> None:
         (("--format", "xml"), "--format xml is not known"),
         (("missing.log",), "missing.log does not exist"),
         (("--follow", "a", "b"), "--follow reads one log"),
+        (("http://me:hunter2hunter2@127.0.0.1:9/metrics",), "http://me:***@127.0.0.1:9/metrics"),
         (("http://127.0.0.1:9/metrics",), "cannot be reached"),
     ],
 )
