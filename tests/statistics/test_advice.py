@@ -13,6 +13,7 @@ from forensics.statistics import comparison
 from forensics.statistics.model import Report
 from forensics.statistics.summary import Gatherer
 from tests.stat_lines import Window, current, engine, log, served, start
+from tests.support import ROOT
 
 GB10 = Context(hardware=Hardware(gpu="NVIDIA GB10", compute_capability="12.1"))
 
@@ -33,12 +34,18 @@ def named(found: Report) -> dict[str, Finding]:
     return {finding.rule.removeprefix("statistics."): finding for finding in found.stats.findings}
 
 
-# The run that this project began with: one and two MTP tokens on one GB10, by its own notes.
+# One and two MTP tokens on one GB10, in the ranges reported for such runs.
 ONE = [*start(1), *served(1, [(0.87, 0.98)], {1: 23.0, 8: 14.7})]
 TWO = [*start(2), *served(2, [(0.87, 0.98), (0.70, 0.95)], {1: 25.0, 8: 10.5})]
 
 
-def test_one_token_of_the_story() -> None:
+def test_the_logs_of_the_page_are_these() -> None:
+    folder = ROOT / "tests/statistics/data"
+    assert (folder / "one-token.log").read_bytes() == log(ONE)
+    assert (folder / "two-tokens.log").read_bytes() == log(TWO)
+
+
+def test_one_token_on_one_gb10() -> None:
     found = report(ONE)
     totals = found.stats.speculative
     assert totals is not None
@@ -53,7 +60,7 @@ def test_one_token_of_the_story() -> None:
     assert totals.drafts == totals.draft_tokens
 
 
-def test_two_tokens_of_the_story() -> None:
+def test_two_tokens_on_one_gb10() -> None:
     found = report(TWO)
     assert found.speculation is not None
     second = found.frame["per_position"].drop_nulls().list.get(1)

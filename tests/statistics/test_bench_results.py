@@ -37,8 +37,8 @@ def serving(requests: list[tuple[int, float, float]], **more: Any) -> dict[str, 
     }
 
 
-# The cold start, the step at 26,634 tokens and the fall past 200,000 of the story.
-STORY = [
+# A cold start, a step at 26,634 tokens and a fall past 200,000.
+SHOWN = [
     (1024, 24.8, 23.5),
     (1024, 1.9, 23.4),
     (1030, 1.9, 23.6),
@@ -64,8 +64,8 @@ def advice(bench: Bench, budget: int | None = 16_384) -> dict[str, dict[str, str
     return dict(benchadvice.found([bench], arguments))
 
 
-def test_the_story_in_a_detailed_result(tmp_path: Path) -> None:
-    bench = benchfiles.read(write(tmp_path, "r.json", json.dumps(serving(STORY))))
+def test_a_detailed_result_shows_all_three(tmp_path: Path) -> None:
+    bench = benchfiles.read(write(tmp_path, "r.json", json.dumps(serving(SHOWN))))
     assert bench.kind == "vllm serving benchmark"
     found = advice(bench)
     assert found["cold-first-request"]["cold"] == "24.8"
@@ -88,7 +88,7 @@ def test_an_even_result_shows_nothing(tmp_path: Path) -> None:
 
 
 def test_without_the_size_of_a_chunk_no_step_is_claimed(tmp_path: Path) -> None:
-    bench = benchfiles.read(write(tmp_path, "r.json", json.dumps(serving(STORY))))
+    bench = benchfiles.read(write(tmp_path, "r.json", json.dumps(serving(SHOWN))))
     assert "chunked-prefill-step" not in advice(bench, None)
 
 
@@ -107,7 +107,7 @@ def test_failed_requests_are_no_rows(tmp_path: Path) -> None:
 
 
 def test_a_result_without_details_gives_its_medians(tmp_path: Path) -> None:
-    result = serving(STORY)
+    result = serving(SHOWN)
     for name in ("input_lens", "output_lens", "ttfts", "itls", "errors"):
         del result[name]
     bench = benchfiles.read(write(tmp_path, "r.json", json.dumps(result)))
