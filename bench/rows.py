@@ -200,9 +200,7 @@ def _scan(
     )
 
 
-def _statistics(
-    tools: Tools, inputs: Inputs, rounds: int, environment: Mapping[str, str]
-) -> Group:
+def _statistics(tools: Tools, inputs: Inputs, rounds: int, environment: Mapping[str, str]) -> Group:
     """Build the group that reads a log of which half is statistics."""
     log = str(inputs.logs[Kind.STATISTICS])
     return Group(
