@@ -53,7 +53,7 @@ def write_data(data: bytes, target: Path | None) -> None:
         return
     if target.exists() and not target.is_file():
         # A device or a pipe is written to, never replaced.
-        _write_through(text, target)
+        _write_through(data, target)
         return
     target = target.resolve() if target.is_symlink() else target
     try:
@@ -78,12 +78,12 @@ def say(text: str) -> None:
     sys.stderr.write(f"forensics: {visible(text)}\n")
 
 
-def _write_through(text: str, target: Path) -> None:
+def _write_through(data: bytes, target: Path) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "give the name of a file")
     try:
         with target.open("wb") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
+            file.write(data)
     except OSError as error:
         raise UsageError(f"{target} cannot be written", error.strerror or str(error)) from None
 

@@ -59,6 +59,7 @@ def stats(
     view = View(width=out.width(), color=color, verbose=verbose)
     tables = load_rules([]).tables
     names = source or ([] if bench else ["-"])
+    out.refuse_overwrite(output, [*names, *map(str, bench or [])])
     if follow:
         _follow(names, format_, interval, tables, view)
         return 0
