@@ -359,6 +359,13 @@ def json_schema() -> dict[str, Any]:
     return result
 
 
+def with_rule(rules: RuleSet, rule: Rule, file: str) -> RuleSet:
+    """Return a rule set with one rule added or replaced."""
+    others = {r.id: r for r in rules.rules} | {rule.id: rule}
+    ordered = tuple(others[key] for key in sorted(others))
+    return RuleSet(ordered, rules.digest, {**rules.files, rule.id: file}, rules.tables)
+
+
 def load(folders: Iterable[Path] = (), *, builtin: bool = True) -> RuleSet:
     """Load the shipped rules and those of more folders.
 
