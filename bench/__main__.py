@@ -80,9 +80,12 @@ def _prepare(size: int) -> tuple[rows.Inputs, dict[str, Any]]:
         The inputs, and what is in them: one entry a kind of log, and one for the rules.
     """
     made: dict[str, Any] = {}
-    logs = {kind: WORK / f"{kind}.log" for kind in (Kind.HEALTHY, Kind.FAILED_END, Kind.SMALL)}
+    kinds = (Kind.HEALTHY, Kind.FAILED_END, Kind.STATISTICS, Kind.SMALL)
+    logs = {kind: WORK / f"{kind}.log" for kind in kinds}
     for kind, path in logs.items():
-        made[kind] = _helper("bench.generate", kind, str(size), str(path))
+        # Twice the size: a gigabyte holds two million lines of statistics.
+        wanted_size = 2 * size if kind is Kind.STATISTICS else size
+        made[kind] = _helper("bench.generate", kind, str(wanted_size), str(path))
     cut = WORK / "cut.log"
     with logs[Kind.HEALTHY].open("rb") as whole, cut.open("wb") as part:
         wanted = min(CUT, size)

@@ -45,6 +45,7 @@ class Kind(StrEnum):
     HEALTHY = "healthy"  # starts, serves, is shut down in order
     FAILED_END = "failed-end"  # serves in health, then the worker dies and everything after it
     FAILED_START = "failed-start"  # dies while it loads its weights
+    STATISTICS = "statistics"  # serves in health; every second kilobyte is a pair of statistics
     SMALL = "small"  # a failed start of 2,000 lines, whatever the size asked for
 
 
@@ -89,7 +90,7 @@ def chunks(kind: Kind, size: int, seed: int = 1) -> Iterator[bytes]:
         seed: another seed gives other numbers.
     """
     lcg = shapes.Lcg(seed)
-    on_cpu = kind is not Kind.HEALTHY
+    on_cpu = kind not in {Kind.HEALTHY, Kind.STATISTICS}
     api = lcg.between(8_000, 28_000)
     core = api + lcg.between(20, 400)
     run = shapes.Run(
@@ -114,7 +115,8 @@ def generate(kind: Kind, size: int, out: Path, seed: int = 1) -> Made:
     total = lines = 0
     root_line: int | None = None
     root_text: str | None = None
-    sought = {Kind.HEALTHY: None, Kind.FAILED_END: _CRASHED_AT}.get(kind, _FAILED_AT)
+    healthy = {Kind.HEALTHY: None, Kind.STATISTICS: None}
+    sought = (healthy | {Kind.FAILED_END: _CRASHED_AT}).get(kind, _FAILED_AT)
     with out.open("wb") as file:
         for chunk in chunks(kind, size, seed):
             if sought is not None and root_line is None and (at := chunk.find(sought)) >= 0:
@@ -132,7 +134,7 @@ def _served(
     """Yield start, serving up to the size wanted, and the end."""
     name = "start-cpu" if run.device == "CPU" else "start-gpu"
     head, second = shapes.phase(name, run, second)
-    ending = "stop" if kind is Kind.HEALTHY else "crash"
+    ending = "crash" if kind is Kind.FAILED_END else "stop"
     end_bytes = len(shapes.phase(ending, run, second)[0].encode())
     pool = _pool(lcg)
     pieces = [head.encode()]
@@ -140,7 +142,10 @@ def _served(
     left = size - held - end_bytes
     while left > 0:
         second += 10
-        window = _window(run, second, lcg, pool)
+        if kind is Kind.STATISTICS:
+            window = _sparse_window(run, second, lcg, pool)
+        else:
+            window = _window(run, second, lcg, pool)
         if len(window) > left:
             # Access lines fill what is left: the first window is the shortest thing that ends.
             window = _fill(pool, left)
@@ -185,6 +190,13 @@ def _window(run: shapes.Run, second: int, lcg: shapes.Lcg, pool: list[bytes]) ->
             pieces.append(shapes.warning(run, at, lcg).encode())
     pieces.append(shapes.statistics(run, second, lcg, requests).encode())
     return b"".join(pieces)
+
+
+def _sparse_window(run: shapes.Run, second: int, lcg: shapes.Lcg, pool: list[bytes]) -> bytes:
+    """Write ten seconds of few requests: about 1,000 bytes, half of them statistics."""
+    first = lcg.below(POOL - 6)
+    statistics = shapes.statistics(run, second, lcg, lcg.between(30, 220))
+    return b"".join([*pool[first : first + 6], statistics.encode()])
 
 
 def _fill(pool: list[bytes], size: int) -> bytes:

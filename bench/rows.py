@@ -14,6 +14,7 @@ from bench.measure import Command, Result
 
 DIAGNOSE: Final = "forensics diagnose"
 RIPGREP: Final = "rg -c -F -f LITERALS"
+EXTRACTION: Final = "rg -o, the same lines"
 SMALL_WARM: Final = "diagnose 2,000 lines, warm"
 SMALL_COLD: Final = "diagnose 2,000 lines, cold"
 STARTUP: Final = "forensics --version"
@@ -112,6 +113,7 @@ def groups(tools: Tools, inputs: Inputs, rounds: int, short_rounds: int) -> list
     return [
         _scan(tools, inputs, Kind.HEALTHY, rounds, warm),
         _scan(tools, inputs, Kind.FAILED_END, rounds, warm),
+        _statistics(tools, inputs, rounds, warm),
         Group(
             "plain Python",
             Kind.HEALTHY,
@@ -194,6 +196,35 @@ def _scan(
                 plain,
             ),
             Command("cat > /dev/null", ["cat", log], discard=True),
+        ),
+    )
+
+
+def _statistics(tools: Tools, inputs: Inputs, rounds: int, environment: Mapping[str, str]) -> Group:
+    """Build the group that reads a log of which half is statistics."""
+    log = str(inputs.logs[Kind.STATISTICS])
+    return Group(
+        "statistics log",
+        Kind.STATISTICS,
+        rounds,
+        EXTRACTION,
+        (
+            Command(
+                "forensics stats",
+                [*tools.forensics, "stats", "--format", "json", log],
+                environment=environment,
+            ),
+            Command(
+                EXTRACTION,
+                [
+                    tools.ripgrep,
+                    "-o",
+                    "-N",
+                    r"(?:SpecDecoding metrics|Engine [0-9]{3}): .*",
+                    log,
+                ],
+                _SEARCHED,
+            ),
         ),
     )
 

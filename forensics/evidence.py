@@ -222,6 +222,11 @@ class Builder:
         """Bytes of clean text taken so far."""
         return self._position
 
+    @property
+    def ready(self) -> bool:
+        """Whether a server has said that it is ready."""
+        return bool(self._ready)
+
     def _line(
         self,
         cursor: _Cursor,

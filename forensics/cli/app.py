@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli import diagnose, rules
+from forensics.cli import diagnose, rules, stats
 from forensics.cli.output import say
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(name="diagnose")(diagnose.diagnose)
+app.command(name="stats")(stats.stats)
 app.add_typer(rules.app, name="rules")
 
 

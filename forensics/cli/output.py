@@ -36,22 +36,31 @@ def write(text: str, target: Path | None) -> None:
     Raises:
         UsageError: The file cannot be written.
     """
+    write_data(text.encode("utf-8", "backslashreplace"), target)
+
+
+def write_data(data: bytes, target: Path | None) -> None:
+    """Write bytes to a file in one step, or to standard output.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
     if target is None:
         if sys.stdout is None:
             raise UsageError("standard output is closed", "write to a file with --output")
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.write(data)
         sys.stdout.flush()
         return
     if target.exists() and not target.is_file():
         # A device or a pipe is written to, never replaced.
-        _write_through(text, target)
+        _write_through(data, target)
         return
     target = target.resolve() if target.is_symlink() else target
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(text.encode("utf-8", "backslashreplace"))
+                file.write(data)
             Path(temporary).chmod(0o666 & ~_umask())
             Path(temporary).replace(target)
         except BaseException:
@@ -69,12 +78,12 @@ def say(text: str) -> None:
     sys.stderr.write(f"forensics: {visible(text)}\n")
 
 
-def _write_through(text: str, target: Path) -> None:
+def _write_through(data: bytes, target: Path) -> None:
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "give the name of a file")
     try:
         with target.open("wb") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
+            file.write(data)
     except OSError as error:
         raise UsageError(f"{target} cannot be written", error.strerror or str(error)) from None
 

@@ -1,0 +1,368 @@
+"""What each row of the tidy table counts: the window, the drafts and how far rounding blurs them.
+
+In: rows as printed. Out: the same rows with the columns of `ADDED`. Nothing is assumed that a line
+does not say: a window is "since the last such line" and its length is recovered from the printed
+throughput; the drafts, which are not printed, from accepted tokens, mean length and per-position
+rates. The rounding of each printed number is carried along, so that `drafts_low` and `drafts_high`
+always hold the truth.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from forensics.statistics.clocks import seconds_of
+from forensics.statistics.formats import BY_NAME
+
+#: `seconds` since the first row; `drafts` with bounds; `emitted`: tokens of the steps that had a
+#: draft; `problem`: why the line's numbers contradict each other; `warmup`: reaches back into the
+#: start; `load`: requests running when the line was printed.
+ADDED = (
+    "seconds",
+    "drafts",
+    "drafts_low",
+    "drafts_high",
+    "emitted",
+    "problem",
+    "warmup",
+    "load",
+)
+#: Decode batches between two lines of SGLang (`--decode-log-interval`).
+SGLANG_INTERVAL = 40
+#: What is printed of a window's counts.
+_COUNTS = (
+    "form",
+    "accepted_tokens",
+    "draft_tokens",
+    "emitted_tokens",
+    "k",
+    "printed_length",
+    "printed_rate",
+    "per_position",
+)
+_LENGTH_ERROR = 0.005  # two decimals
+_RATE_ERROR = 0.0005  # three decimals, also one decimal of a percentage
+_SLACK = 1e-9
+_ROUNDS = 3
+_MAX_POSITIONS = 64
+_APART = 0.25
+
+
+def recovered(
+    table: pl.DataFrame, *, k: int | None, bonus: bool | None, started: bool, interval: int
+) -> pl.DataFrame:
+    """Return the table with the columns of `ADDED`.
+
+    Args:
+        table: Rows as `table.parse` gives them, in order of lines.
+        k: Tokens drafted at most in a step, by the arguments, if known.
+        bonus: Whether the mean acceptance length counts the bonus token, None if the lines must
+            say it themselves (0.8.5 leaves it out, all later versions count it).
+        started: Whether the table begins where the server began to serve.
+        interval: Decode batches between two lines of SGLang.
+    """
+    table = _positions_joined(table)
+    table = table.with_columns(seconds_of(table).alias("seconds"), _load().alias("load"))
+    table = _differences(table)
+    table = _with_bounds(table, k, bonus=_has_bonus(table) if bonus is None else bonus)
+    table = _per_second(_estimated(table, k, interval))
+    return table.with_columns(_spans(), _warmup(started=started).alias("warmup"))
+
+
+def _positions_joined(table: pl.DataFrame) -> pl.DataFrame:
+    """Give llama.cpp's rates by position to the draft line that stands before them."""
+    form = pl.col("form")
+    if not table.filter(form == "llama-cpp.positions").height:
+        return table
+    follows = form.shift(-1) == "llama-cpp.positions"
+    return table.with_columns(
+        pl.when((form == "llama-cpp.spec") & follows)
+        .then(pl.col("per_position").shift(-1))
+        .otherwise("per_position")
+        .alias("per_position")
+    ).filter(form != "llama-cpp.positions")
+
+
+def _load() -> pl.Expr:
+    """Return the requests running at each line: its own, else those of the line before it."""
+    return pl.col("running").forward_fill()
+
+
+def _spans() -> pl.Expr:
+    """Return the length of each window in seconds.
+
+    Of speculation: drafted tokens / drafted throughput, as the program divided them. Of the
+    engine: the time since its last line, but at most the usual one, since the clock of the window
+    runs on while a server without work is silent.
+    """
+    printed = pl.col("draft_tokens") / pl.col("drafted_throughput")
+    since = pl.col("seconds").diff().over("form", "replica")
+    usual = since.filter(since > 0).median()
+    return pl.coalesce(
+        "span_s",
+        pl.when(pl.col("drafted_throughput") > 0).then(printed),
+        pl.when(pl.col("generation_tokens_per_s").is_not_null()).then(
+            pl.min_horizontal(since, usual).fill_null(usual)
+        ),
+    ).alias("span_s")
+
+
+def _warmup(*, started: bool) -> pl.Expr:
+    """Return whether a window reaches back into the start: the first one of each kind."""
+    if not started:
+        return pl.lit(False)  # noqa: FBT003
+    windowed = pl.col("form").is_in(
+        [n for n, f in BY_NAME.items() if f.engine in {"vllm", "sglang"}]
+    )
+    return windowed & (pl.int_range(pl.len()).over("form", "replica") == 0)
+
+
+# --- counts -------------------------------------------------------------------------------------
+
+
+def _differences(table: pl.DataFrame) -> pl.DataFrame:
+    """Turn counts since the start into counts of windows (V0); a smaller count is a new start."""
+    cumulative = [name for name, form in BY_NAME.items() if form.cumulative]
+    mine = pl.col("form").is_in(cumulative)
+    if not table.filter(mine).height:
+        return table
+    counts = ("accepted_tokens", "draft_tokens", "emitted_tokens")
+    restarted = pl.any_horizontal(
+        (pl.col(name).diff().over("form") < 0).fill_null(value=False) for name in counts
+    )
+    first = pl.int_range(pl.len()).over("form") == 0
+    return table.with_columns(
+        pl.when(mine & ~first & ~restarted)
+        .then(pl.col(name).diff().over("form"))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name in counts
+    )
+
+
+def _has_bonus(table: pl.DataFrame) -> bool:
+    """Tell from the lines themselves whether the mean length counts the bonus token."""
+    rows = table.filter(
+        pl.col("printed_length").is_finite()
+        & (pl.col("per_position").list.len() > 0)
+        & (pl.col("form") == "vllm.spec.early")
+    )
+    if rows.is_empty():
+        return True
+    apart = (rows["printed_length"] - rows["per_position"].list.sum()).abs()
+    without = int((apart < _APART).sum())
+    return without * 2 < rows.height
+
+
+def _with_bounds(table: pl.DataFrame, k: int | None, *, bonus: bool) -> pl.DataFrame:
+    """Add what `_bounded` finds out of the lines that print counts, null in all others."""
+    counted = table["draft_tokens"].is_not_null()
+    bounded = _bounded(table.select(_COUNTS).filter(counted), k, bonus)
+    places = counted.arg_true()
+    return table.with_columns(
+        pl.select(pl.repeat(None, table.height, dtype=bounded.schema[name]))
+        .to_series()
+        .scatter(places, bounded[name])
+        .alias(name)
+        for name in bounded.columns[len(_COUNTS) :]
+    )
+
+
+def _bounded(table: pl.DataFrame, k: int | None, bonus: bool) -> pl.DataFrame:  # noqa: FBT001
+    """Add drafts, their bounds, and what is wrong with a line, for lines that print counts."""
+    accepted, drafted = pl.col("accepted_tokens"), pl.col("draft_tokens")
+    counted = drafted.is_not_null()
+    early = (pl.col("form") == "vllm.spec.early") & pl.lit(not bonus)
+    extra = pl.col("printed_length") - pl.when(early).then(0).otherwise(1)
+    positions = pl.col("per_position").list.len()
+    tokens = pl.coalesce(pl.when(positions > 0).then(positions), "k", pl.lit(k)).cast(pl.Float64)
+    usable = extra.is_finite() & (accepted > 0)
+    table = table.with_columns(
+        tokens.alias("_k"),
+        extra.alias("_extra"),
+        pl.when(counted)
+        .then(
+            pl.max_horizontal(
+                (drafted / tokens - _SLACK)
+                .ceil()
+                .fill_null(pl.when(drafted > 0).then(1).otherwise(0)),
+                pl.when(usable).then((accepted / (extra + _LENGTH_ERROR) - _SLACK).ceil()),
+            )
+        )
+        .alias("drafts_low"),
+        pl.when(counted)
+        .then(
+            pl.min_horizontal(
+                drafted.cast(pl.Float64),
+                pl.when(usable & (extra > _LENGTH_ERROR)).then(
+                    (accepted / (extra - _LENGTH_ERROR) + _SLACK).floor()
+                ),
+            )
+        )
+        .alias("drafts_high"),
+    )
+    low, high = pl.col("drafts_low"), pl.col("drafts_high")
+    table = _narrowed(table.with_columns(low.alias("_low"), high.alias("_high")))
+    # Where rates were not rounded as they should be, only the wider bounds can be trusted.
+    crossed = low > high
+    return _settled(
+        table.with_columns(
+            pl.when(crossed).then("_low").otherwise(low).alias("drafts_low"),
+            pl.when(crossed).then("_high").otherwise(high).alias("drafts_high"),
+        ).drop("_low", "_high")
+    )
+
+
+def _narrowed(table: pl.DataFrame) -> pl.DataFrame:
+    """Narrow the bounds: what each position accepted is a whole number, and they add up.
+
+    A position's printed rate bounds its accepted tokens for given bounds of the drafts; their sum
+    is printed exactly, which bounds each of them by the others; and that bounds the drafts again.
+    """
+    widths = table["per_position"].list.len().max()
+    count = min(int(str(widths or 0)), _MAX_POSITIONS)
+    if not count:
+        return table
+    names = [f"_p{i}" for i in range(count)]
+    table = table.with_columns(
+        pl.col("per_position").list.get(i, null_on_oob=True).alias(name)
+        for i, name in enumerate(names)
+    )
+    low, high, total = pl.col("drafts_low"), pl.col("drafts_high"), pl.col("accepted_tokens")
+    for _ in range(_ROUNDS):
+        table = table.with_columns(
+            *(
+                (low * (pl.col(p) - _RATE_ERROR) - _SLACK)
+                .ceil()
+                .clip(0)
+                .fill_null(0)
+                .alias(f"_l{p}")
+                for p in names
+            ),
+            *(
+                (high * (pl.col(p) + _RATE_ERROR) + _SLACK).floor().fill_null(0).alias(f"_h{p}")
+                for p in names
+            ),
+        )
+        table = table.with_columns(
+            pl.sum_horizontal(f"_l{p}" for p in names).alias("_least"),
+            pl.sum_horizontal(f"_h{p}" for p in names).alias("_most"),
+        )
+        least = {
+            p: pl.max_horizontal(f"_l{p}", total - pl.col("_most") + pl.col(f"_h{p}"))
+            for p in names
+        }
+        most = {
+            p: pl.min_horizontal(f"_h{p}", total - pl.col("_least") + pl.col(f"_l{p}"))
+            for p in names
+        }
+        table = table.with_columns(
+            pl.max_horizontal(
+                low, *((least[p] / (pl.col(p) + _RATE_ERROR) - _SLACK).ceil() for p in names)
+            ).alias("drafts_low"),
+            pl.min_horizontal(
+                high,
+                *(
+                    pl.when(pl.col(p) > _RATE_ERROR).then(
+                        (most[p] / (pl.col(p) - _RATE_ERROR) + _SLACK).floor()
+                    )
+                    for p in names
+                ),
+            ).alias("drafts_high"),
+        )
+    return table.drop(
+        [*names, *(f"_l{p}" for p in names), *(f"_h{p}" for p in names), "_least", "_most"]
+    )
+
+
+def _settled(table: pl.DataFrame) -> pl.DataFrame:
+    """Name the likeliest number of drafts, and the lines that contradict themselves."""
+    accepted, drafted = pl.col("accepted_tokens"), pl.col("draft_tokens")
+    low, high, k = pl.col("drafts_low"), pl.col("drafts_high"), pl.col("_k")
+    rate = pl.col("printed_rate")
+    summed = pl.col("per_position").list.sum()
+    positions = pl.col("per_position").list.len()
+    identity = (summed - pl.col("_extra")).abs() > _LENGTH_ERROR + _RATE_ERROR * positions + _SLACK
+    rated = (accepted / drafted - rate).abs() > _RATE_ERROR + _SLACK
+    problem = (
+        pl.when(drafted.is_null())
+        .then(None)
+        .when(accepted > drafted)
+        .then(pl.lit("more accepted than drafted"))
+        .when((drafted > 0) & rate.is_finite() & rated)
+        .then(pl.lit("accepted / drafted is not the printed rate"))
+        .when((positions > 0) & pl.col("_extra").is_finite() & identity)
+        .then(pl.lit("the per-position rates do not add up to the mean length"))
+        .when(low > high)
+        .then(pl.lit("no number of drafts gives this mean length"))
+    )
+    v0 = pl.col("form") == "vllm.spec.v0"
+    exact = (low == high) & (drafted > 0) & (k > 0)
+    # How full a draft is on average, where it is known: n-gram drafts may be shorter than k.
+    fill = (
+        (drafted.filter(exact).sum() / (k * low).filter(exact).sum()).fill_nan(1.0).fill_null(1.0)
+    )
+    extra = pl.col("_extra")
+    likely = (
+        pl.when(summed > 0)
+        .then(accepted / summed)
+        .when(extra.is_finite() & (extra > 0))
+        .then(accepted / extra)
+        .otherwise(drafted / k / fill)
+    )
+    full = drafted / k
+    whole = (full == full.floor()) & (full >= low) & (full <= high)
+    # If that holds for every line, the drafter always drafts k tokens, and this is exact.
+    always = (whole | (drafted == 0)).filter(drafted.is_not_null()).all()
+    best = pl.when(whole & always).then(full).otherwise(likely.round().clip(low, high))
+    best = pl.when(low == high).then(low).otherwise(best)
+    table = table.with_columns(
+        pl.when(v0).then(None).otherwise(problem).alias("problem"),
+        pl.when(v0).then(full.floor()).otherwise(low).alias("drafts_low"),
+        pl.when(v0).then(full.ceil()).otherwise(high).alias("drafts_high"),
+        pl.when(v0).then(full.round()).otherwise(best).alias("drafts"),
+    )
+    return table.with_columns(
+        pl.coalesce(pl.col("emitted_tokens").cast(pl.Float64), accepted + pl.col("drafts")).alias(
+            "emitted"
+        )
+    ).drop("_k", "_extra")
+
+
+def _per_second(table: pl.DataFrame) -> pl.DataFrame:
+    """Give iterations (TensorRT-LLM) the throughput that their tokens and time are."""
+    mine = (pl.col("form") == "tensorrt-llm.iteration") & (pl.col("span_s") > 0)
+    if not table.filter(mine).height:
+        return table
+    return table.with_columns(
+        pl.when(mine & (pl.col(tokens) > 0))
+        .then(pl.col(tokens) / pl.col("span_s"))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name, tokens in (
+            ("generation_tokens_per_s", "tokens"),
+            ("prompt_tokens_per_s", "new_tokens"),
+        )
+    )
+
+
+def _estimated(table: pl.DataFrame, k: int | None, interval: int) -> pl.DataFrame:
+    """Estimate counts where only a mean length is printed (SGLang).
+
+    A line covers `interval` decode batches; each running request is one draft in each of them.
+    """
+    mine = (pl.col("form") == "sglang.decode") & pl.col("printed_length").is_finite()
+    if not table.filter(mine).height:
+        return table
+    drafts = (pl.col("running") * interval).cast(pl.Float64)
+    gained = drafts * (pl.col("printed_length") - 1)
+    given = {
+        "drafts": drafts,
+        "emitted": drafts + gained,
+        "accepted_tokens": gained.round().cast(pl.Int64),
+        "draft_tokens": (drafts * k).round().cast(pl.Int64) if k else pl.lit(None, pl.Int64),
+    }
+    return table.with_columns(
+        pl.when(mine).then(value).otherwise(pl.col(name)).alias(name)
+        for name, value in given.items()
+    )

@@ -1,0 +1,212 @@
+"""Each era's lines give the numbers that they print, whatever stands before them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forensics.envelopes import PLAIN, detect
+from forensics.statistics import table, windows
+from forensics.statistics.formats import FORMATS
+from tests.stat_lines import Window, current, engine, log
+
+_VLLM = "(APIServer pid=7) INFO 03-04 05:06:07 [loggers.py:273] "
+_V0 = "INFO 08-09 10:11:12 metrics.py:396] "
+_SGLANG = "[2026-03-04 05:06:07 DP0 TP0] "
+_SLOT = "0.12.345.678 I slot print_timing: id  0 | task 12 | "
+_TRT = "[08/04/2026-19:08:13] [TRT-LLM] [I] [_torch][RANK 0] "
+
+CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (
+        "vllm.v1",
+        _VLLM + "Engine 001: Avg prompt throughput: 512.0 tokens/s, Avg generation throughput: 23.4 "
+        "tokens/s, Running: 1 reqs, Waiting: 2 reqs, Deferred: 1 reqs, GPU KV cache usage: 3.1%, "
+        "Prefix cache hit rate: 40.0%, External prefix cache hit rate: 1.0%, MM cache hit rate: 0.0%",
+        {"replica": "001", "generation_tokens_per_s": 23.4, "waiting": 2, "prefix_cache_hit_rate": 0.4},
+    ),
+    (
+        "vllm.v1",
+        _VLLM + "2 Engines Aggregated: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: "
+        "2.0 tokens/s, Running: 3 reqs, Waiting: 0 reqs, CPU KV cache usage: 0.1%",
+        {"replica": "all 2", "running": 3, "prefix_cache_hit_rate": None},
+    ),
+    (
+        "vllm.v0",
+        _V0 + "Avg prompt throughput: 10.0 tokens/s, Avg generation throughput: 20.5 tokens/s, "
+        "Running: 1 reqs, Swapped: 0 reqs, Pending: 4 reqs, GPU KV cache usage: 0.4%, "
+        "CPU KV cache usage: 0.0%.",
+        {"prompt_tokens_per_s": 10.0, "waiting": 4, "kv_cache_usage": 0.004},
+    ),
+    (
+        "vllm.v0.prefix",
+        _V0 + "Prefix cache hit rate: GPU: 12.50%, CPU: 0.00%",
+        {"prefix_cache_hit_rate": 0.125},
+    ),
+    (
+        "vllm.spec.v0",
+        _V0 + "Speculative metrics: Draft acceptance rate: nan, System efficiency: nan, Number of "
+        "speculative tokens: 3, Number of accepted tokens: 0, Number of draft tokens tokens: 0, "
+        "Number of emitted tokens tokens: 0.",
+        {"k": 3, "draft_tokens": 0},
+    ),
+    (
+        "sglang.decode",
+        _SGLANG + "Decode batch [812], #running-req: 4, #full token: 4, full token usage: 0.25, mamba "
+        "num: 4, mamba usage: 0.10, accept len: 2.70, accept rate: 0.68, cuda graph: True, gen "
+        "throughput (token/s): 55.10, #queue-req: 3",
+        {"printed_length": 2.7, "kv_cache_usage": 0.25, "waiting": 3, "replica": "DP0 TP0"},
+    ),
+    (
+        "sglang.decode",
+        (
+            "[2026-03-04 05:06:07] Decode batch. #running-req: 1, #token: 120, token usage: 0.01, gen "
+            "throughput (token/s): 55.10, #queue-req: 0"
+        ),
+        {"printed_length": None, "generation_tokens_per_s": 55.1, "kv_cache_usage": 0.01},
+    ),
+    (
+        "sglang.prefill",
+        _SGLANG + "Prefill batch, #new-seq: 1, #new-token: 8, #cached-token: 3, full token usage: 0.00, "
+        "#running-req: 0, #queue-req: 2, #pending-token: 0, cuda graph: False, input throughput "
+        "(token/s): 10.10",
+        {"new_tokens": 8, "cached_tokens": 3, "waiting": 2, "prompt_tokens_per_s": 10.1},
+    ),
+    (
+        "llama-cpp.prompt",
+        _SLOT + "prompt eval time =     100.00 ms /    10 tokens (   10.00 ms per token,   100.00 "
+        "tokens per second)",
+        {"tokens": 10, "span_s": 0.1, "prompt_tokens_per_s": 100.0, "generation_tokens_per_s": None},
+    ),
+    (
+        "llama-cpp.generation",
+        "       eval time =     500.00 ms /    50 tokens (   10.00 ms per token,   100.00 tokens per second)",
+        {"tokens": 50, "span_s": 0.5, "generation_tokens_per_s": 100.0, "prompt_tokens_per_s": None},
+    ),
+    (
+        "llama-cpp.generation",
+        (
+            "generation eval time =     500.00 ms /    50 runs   (   10.00 ms per token,   100.00 tokens "
+            "per second)"
+        ),
+        {"tokens": 50, "generation_tokens_per_s": 100.0},
+    ),
+    (
+        "llama-cpp.spec",
+        _SLOT + "draft acceptance = 0.57576 (   19 accepted /    33 generated), mean len =  2.73",
+        {"accepted_tokens": 19, "draft_tokens": 33, "printed_length": 2.73},
+    ),
+    (
+        "llama-cpp.spec",
+        (
+            "slot print_timing: id  0 | task 12 | draft acceptance rate = 0.57576 (   19 accepted /    33 "
+            "generated)"
+        ),
+        {"accepted_tokens": 19, "printed_length": None},
+    ),
+    ("llama-cpp.positions", "     acc per pos = (0.812, 0.611)", {"per_position": [0.812, 0.611]}),
+    *(
+        (
+            "ollama.request",
+            f'[GIN] 2026/05/05 - 01:52:05 | 200 | {text:>13} |       192.0.2.1 | POST     "/api/chat"',
+            {"request_s": pytest.approx(seconds)},
+        )
+        for text, seconds in (
+            ("16.510072691s", 16.510072691),
+            ("1m2.5s", 62.5),
+            ("1h0m3s", 3603.0),
+            ("350.2ms", 0.3502),
+            ("912.5µs", 912.5e-6),
+        )
+    ),
+    (
+        "tensorrt-llm.iteration",
+        _TRT + "iter = 7, global_rank = 0, rank = 0, currank_total_requests = 1/1, host_step_time = "
+        "12.5ms, prev_device_step_time = N/A, timestamp = 2026-01-02 03:04:05, num_scheduled_requests: "
+        "1, states = {'num_ctx_requests': 0, 'num_ctx_tokens': 0, 'num_generation_tokens': 2}",
+        {"running": 1, "tokens": 2, "span_s": 0.0125},
+    ),
+    (
+        "tensorrt-llm.iteration",
+        _TRT + "iter = 8, global_rank = 0, rank = 0, num_scheduled_requests = 3, kv_cache_util = 0.125, "
+        "currank_total_requests = 1/8, host_step_time = 12.5ms, prev_device_step_time = 12.1ms, "
+        "timestamp = 2026-01-02 03:04:05, states = {'num_ctx_requests': 1, 'num_ctx_tokens': 90, "
+        "'num_generation_tokens': 2}",
+        {"running": 3, "kv_cache_usage": 0.125, "new_tokens": 90},
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "line", "expected"), CASES)
+def test_a_line_gives_its_numbers(form: str, line: str, expected: dict[str, Any]) -> None:
+    rows = table.complete([table.parse(log(["something else", line]), PLAIN).rows])
+    assert rows["form"].to_list() == [form]
+    assert rows["line"].to_list() == [2]
+    row = rows.row(0, named=True)
+    assert {name: row[name] for name in expected} == expected
+
+
+def test_every_form_is_tried() -> None:
+    tried = {form for form, _, _ in CASES} | {"vllm.spec", "vllm.spec.early"}
+    assert tried == {form.name for form in FORMATS}
+
+
+@given(
+    st.floats(0, 9999).map(lambda v: round(v, 1)),
+    st.integers(0, 999),
+    st.integers(0, 999),
+    st.sampled_from(["plain", "color", "docker", "json", "prefixed"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_wrapping_changes_nothing(speed: float, running: int, waiting: int, way: str) -> None:
+    line = engine(speed, running, 40, waiting=waiting)
+    message = line.partition("] ")[2]
+    wrapped = {
+        "plain": line,
+        "color": f"\x1b[0;36m(APIServer pid=1)\x1b[0;0m INFO 05-02 00:00:40 [loggers.py:1] {message}\r",
+        "docker": f"2026-05-02T00:00:40.123456789Z {line}",
+        "json": '{"asctime": "05-02 00:00:40", "levelname": "INFO", "name": "x", "message": "'
+        + message
+        + '", "processName": "APIServer"}',
+        "prefixed": f"node7 {line.removeprefix('(APIServer pid=1) ')}",
+    }[way]
+    raw = log([wrapped])
+    rows = table.parse(raw, detect(raw)).rows
+    names = ("generation_tokens_per_s", "running", "waiting", "clock", "line")
+    assert rows.select(names).rows() == [(speed, running, waiting, "05-02 00:00:40", 1)]
+
+
+@given(st.lists(st.sampled_from(["stat", "text", "bar", "blank", "crlf"]), max_size=40))
+@settings(max_examples=80, deadline=None)
+def test_line_numbers_are_physical_lines(kinds: list[str]) -> None:
+    """A carriage return inside a line begins no line; blank lines count."""
+    parts = {
+        "stat": engine(1.0) + "\n",
+        "text": "text\n",
+        "bar": "10%\r20%\r30%\n",
+        "blank": "\n",
+        "crlf": "text\r\n",
+    }
+    raw = "".join(parts[kind] for kind in kinds).encode()
+    parsed = table.parse(raw, PLAIN)
+    assert parsed.lines == len(kinds)
+    assert parsed.rows["line"].to_list() == [i for i, k in enumerate(kinds, 1) if k == "stat"]
+
+
+def test_a_request_that_quotes_a_line_is_no_line() -> None:
+    quoted = engine(50.0).partition("] ")[2]
+    prompt = f"INFO 03-04 05:06:07 [request_logger.py:1] Received request a: prompt: '{quoted}"
+    assert table.parse(log([prompt, f"hello {quoted} world"]), PLAIN).rows.is_empty()
+
+
+def test_hostile_numbers_are_no_error() -> None:
+    line = current(Window(100, 200, (90, 60)))
+    for old, new in (
+        ("Accepted: 150", "Accepted: " + "9" * 40),
+        ("1.00", "1.0.0"),
+        ("0.900", "0..9"),
+    ):
+        rows = table.complete([table.parse(log([line.replace(old, new)]), PLAIN).rows])
+        windows.recovered(rows, k=None, bonus=None, started=False, interval=40)
