@@ -7,8 +7,8 @@ LOCK_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-DEMO_LOG := samples/vllm/mtp-nemotron-h-prefix-caching/log.txt
-TYPED := forensics tests $(wildcard bench)
+DEMO_LOG := samples/vllm/v032-spec-mtp-nemotron-h/log.txt
+TYPED := forensics tests tools $(wildcard bench)
 
 # uv trusts what the machine trusts, as pip does, wherever the machine has a certificate store.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
@@ -17,10 +17,10 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint fmt bench docs lock clean
+.PHONY: help demo test lint fmt bench bench-quick bless docs lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-6s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/project.stamp ## diagnose a shipped log of a failed start
 	@echo '$$ forensics diagnose $(DEMO_LOG)'
@@ -40,6 +40,8 @@ lint: $(VENV)/project.stamp ## check style, types, the direction of imports and 
 	$(BIN)/mypy --strict $(TYPED)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/forensics rules lint
+	$(BIN)/python tools/rules_docs.py --check
+	$(BIN)/python tools/console.py --check
 
 fmt: $(VENV)/project.stamp ## format, and repair what can be repaired
 	$(BIN)/ruff format
@@ -48,10 +50,18 @@ fmt: $(VENV)/project.stamp ## format, and repair what can be repaired
 bench: $(VENV)/project.stamp ## measure speed and memory (BENCH_ARGS=...)
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
+bench-quick: $(VENV)/project.stamp ## only see that the benchmark runs, on tiny inputs
+	$(BIN)/python -m bench --quick
+
+bless: $(VENV)/project.stamp ## write what samples come to today into their expect.yaml, for review
+	$(BIN)/python tools/bless.py
+
 docs: $(VENV)/project.stamp ## write the pages that are generated from the program
 	mkdir -p docs/reference
 	$(BIN)/typer forensics.cli utils docs --name forensics --title 'Commands' --output docs/reference/commands.md
 	$(BIN)/forensics rules schema --output docs/reference/rule.schema.json
+	$(BIN)/python tools/rules_docs.py
+	$(BIN)/python tools/console.py
 
 # dev comes first: it holds everything, and the others are held to its versions.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

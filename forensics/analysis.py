@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -24,13 +24,14 @@ from forensics.model import (
     Context,
     Diagnosis,
     Evidence,
+    Outcome,
     RuleStamp,
     Source,
     Tool,
 )
 from forensics.patterns import PlainFinder
 from forensics.rootcause import judge
-from forensics.rules_schema import ExceptionLeaf, LineLeaf
+from forensics.rules_schema import ExceptionLeaf, LineLeaf, RuleTests
 from forensics.sources import open_source
 from forensics.triage import Triage, decide
 
@@ -71,7 +72,9 @@ def prepare(rules: ruleset.RuleSet | None = None, *, plain: bool = False) -> Eng
     """
     rules = rules if rules is not None else load_rules()
     wants = wanted(patterns_of(rules))
-    return Engine(rules, wants, PlainFinder(wants.finds) if plain else finder(wants.finds, wants.statistics))
+    return Engine(
+        rules, wants, PlainFinder(wants.finds) if plain else finder(wants.finds, wants.statistics)
+    )
 
 
 def patterns_of(rules: ruleset.RuleSet) -> Iterable[str]:
@@ -85,13 +88,15 @@ def patterns_of(rules: ruleset.RuleSet) -> Iterable[str]:
 
 
 def load_rules(folders: Iterable[Path] = ()) -> ruleset.RuleSet:
-    """Load the shipped rules and further packs, from the cache where nothing changed.
+    """Load the shipped rules and further packs without their tests, cached by content.
 
     Raises:
         RuleError: A rule file breaks the schema.
     """
     packs = [ruleset.read_folder(f) for f in (ruleset.builtin_folder(), *folders)]
-    key = ruleset.digest_of([("version", __version__.encode()), *(f for pack in packs for f in pack)])
+    key = ruleset.digest_of(
+        [("version", __version__.encode()), *(f for pack in packs for f in pack)]
+    )
     name = f"rules-{key[:32]}"
     body = cache.read(name)
     if body is not None:
@@ -102,6 +107,9 @@ def load_rules(folders: Iterable[Path] = ()) -> ruleset.RuleSet:
     rules, errors = ruleset.merge([ruleset.parse(pack) for pack in packs])
     if errors:
         raise errors[0]
+    # A diagnosis needs no tests of rules, and they are more than half of the text.
+    bare = tuple(msgspec.structs.replace(rule, tests=RuleTests((), ())) for rule in rules.rules)
+    rules = msgspec.structs.replace(rules, rules=bare)
     cache.write(name, msgspec.msgpack.encode(rules))
     return rules
 
@@ -167,7 +175,9 @@ def examine_reader(
     builder = Builder(engine.wants, envelope)
     for block, candidates in _scanned(reader, engine.finder):
         builder.feed(block, candidates)
-    evidence = builder.finish(msgspec.structs.replace(reader.source, bytes=reader.consumed), context)
+    evidence = builder.finish(
+        msgspec.structs.replace(reader.source, bytes=reader.consumed), context
+    )
     judgement = judge(evidence)
     triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
     return _diagnosis(evidence, judgement.outcome, triage, engine.rules), triage, evidence
@@ -235,7 +245,10 @@ def context_beside(source: str) -> Context:
 
 
 def _diagnosis(
-    evidence: Evidence, outcome: Any, triage: Triage, rules: ruleset.RuleSet  # noqa: ANN401
+    evidence: Evidence,
+    outcome: Outcome,
+    triage: Triage,
+    rules: ruleset.RuleSet,
 ) -> Diagnosis:
     milestones = list(evidence.milestones)
     found = Diagnosis(

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forensics.model import Evidence, ExceptionEvent, Hit, Truth
 from forensics.patterns import confirm
@@ -107,7 +108,10 @@ def evaluate(condition: Condition, view: View) -> Answer:
 
 
 def _joined(answers: list[Answer], truth: Truth) -> Answer:
-    lines = {hit.record.line: hit for a in reversed(answers) for hit in a.lines}
+    lines: dict[int, Hit] = {}
+    for hit in (hit for a in reversed(answers) for hit in a.lines):
+        known = lines.get(hit.record.line)
+        lines[hit.record.line] = known if known is not None and known.root else hit
     captures: dict[str, str] = {}
     for answer in reversed(answers):
         captures.update(answer.captures)
@@ -144,7 +148,9 @@ def _none(answers: list[Answer]) -> Answer:
     holding = _worst(answers, HOLDS)
     if holding is not None:
         line = holding.lines[0].record.line if holding.lines else None
-        return Answer(FAILS, why=f"excluded by line {line}" if line else "an excluding condition holds")
+        return Answer(
+            FAILS, why=f"excluded by line {line}" if line else "an excluding condition holds"
+        )
     unknown = _worst(answers, UNKNOWN)
     return Answer(UNKNOWN, why=f"cannot be excluded: {unknown.why}") if unknown else Answer(HOLDS)
 
@@ -176,6 +182,8 @@ def _line(leaf: LineLeaf, view: View) -> Answer:
     plain = leaf.where == "any" and not leaf.level and leaf.process is None
     count = count if plain or len(chosen) == len(hits) else len(chosen)
     if len(chosen) >= 1 and count >= leaf.min_count:
+        if leaf.root:
+            chosen = tuple(replace(hit, root=True) for hit in chosen)
         return Answer(HOLDS, chosen, chosen[0].groups, count=count)
     return Answer(view.absent, why=f"no line holds {leaf.pattern!r}")
 
@@ -287,7 +295,7 @@ def dig(data: Mapping[str, Any] | None, name: str) -> Any:  # noqa: ANN401 - JSO
     return value
 
 
-def _three(value: bool | None, why: str) -> Answer:
+def _three(value: bool | None, why: str) -> Answer:  # noqa: FBT001 - the value to wrap
     if value is None:
         return Answer(UNKNOWN, why=why)
     return Answer(HOLDS) if value else Answer(FAILS, why=why)
@@ -305,7 +313,9 @@ def _environment(leaf: EnvironmentLeaf, view: View) -> Answer:
     environment = view.evidence.context.environment
     if environment is None:
         return Answer(UNKNOWN, why=f"the environment variable {leaf.name} is not known")
-    return _three(_compare(leaf.op, environment.get(leaf.name), leaf.value), f"environment {leaf.name}")
+    return _three(
+        _compare(leaf.op, environment.get(leaf.name), leaf.value), f"environment {leaf.name}"
+    )
 
 
 def _image(leaf: ImageLeaf, view: View) -> Answer:

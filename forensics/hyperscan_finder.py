@@ -15,9 +15,8 @@ from typing import Any
 from forensics import cache
 from forensics.patterns import PlainFinder, relax, required_literal
 
-
 #: Part of the cache's key: raise it when `relax` or the flags change what is compiled.
-_ALGORITHM = 3
+_ALGORITHM = 4
 #: A text of this length that every match holds is looked for in place of the pattern: plain texts
 #: are found several times faster, and one this long rarely stands in a line that does not match.
 _TELLING = 12
@@ -41,10 +40,12 @@ class HyperscanFinder:
         import hyperscan
 
         self.patterns = patterns
-        everything = {i: p for i, p in enumerate(patterns)}
+        everything = dict(enumerate(patterns))
         lean = {i: p for i, p in everything.items() if not any(s in p for s in statistics)}
         full_database = _database(hyperscan, everything)
-        lean_database = full_database if len(lean) == len(everything) else _database(hyperscan, lean)
+        lean_database = (
+            full_database if len(lean) == len(everything) else _database(hyperscan, lean)
+        )
         self._full = (full_database, hyperscan.Scratch(full_database))
         self._lean = (lean_database, hyperscan.Scratch(lean_database))
 
@@ -117,7 +118,11 @@ def compile_database(hyperscan: Any, patterns: dict[int, str]) -> Any:  # noqa: 
         return _compile(hyperscan, found)
     except hyperscan.HyperscanError:
         for i, (text, _) in found.items():
-            for attempt in ((text, plain), (text, plain | hyperscan.HS_FLAG_PREFILTER), ("$", plain)):
+            for attempt in (
+                (text, plain),
+                (text, plain | hyperscan.HS_FLAG_PREFILTER),
+                ("$", plain),
+            ):
                 try:
                     _compile(hyperscan, {i: attempt})
                 except hyperscan.HyperscanError:

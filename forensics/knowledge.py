@@ -40,20 +40,29 @@ def between(entry: Mapping[str, Any], version: str | None) -> bool | None:
     now = parse(version) if version else None
     if now is None:
         return None
-    since, until = entry.get("since"), entry.get("until")
     base = parse(now.base_version)
+    begun, ended = _since(entry.get("since"), base), _until(entry.get("until"), base)
+    if False in {begun, ended}:
+        return False
+    return None if None in {begun, ended} else True
+
+
+def _since(since: Any, base: Any) -> bool | None:  # noqa: ANN401 - table data, Version
+    """Say whether a release is at or after the first that has something."""
     if isinstance(since, Mapping):
         if base <= parse(since["after"]):
             return False
-        if base < parse(since["by"]):
-            return None
-    elif since is not None and base < parse(since):
-        return False
+        return None if base < parse(since["by"]) else True
+    return since is None or bool(base >= parse(since))
+
+
+def _until(until: Any, base: Any) -> bool | None:  # noqa: ANN401 - table data, Version
+    """Say whether a release is at or before the last that has something."""
     if isinstance(until, Mapping):
         if base >= parse(until["by"]):
             return False
         return None if base > parse(until["after"]) else True
-    return not (until is not None and base > parse(until))
+    return until is None or bool(base <= parse(until))
 
 
 def history(name: str, entry: Mapping[str, Any] | None, versions: list[str]) -> str:
@@ -132,14 +141,18 @@ def image(tables: Tables, reference: str) -> Mapping[str, Any] | None:
     entries: list[Mapping[str, Any]] = (tables.get("images") or {}).get("images") or []
     name, tag, digest = split_image(reference)
     for entry in entries:
-        digests = [entry.get("digest"), *(d.get("digest") for d in entry.get("other_digests") or [])]
+        digests = [
+            entry.get("digest"),
+            *(d.get("digest") for d in entry.get("other_digests") or []),
+        ]
         if entry.get("id") == reference or (digest and digest in digests):
             return entry
     for entry in entries:
         repository = str(entry.get("repository") or "")
-        if tag and not digest and not entry.get("moving") and tag in (entry.get("tags") or []):
-            if name in {repository, f"docker.io/{repository}"}:
-                return entry
+        tagged = bool(tag) and not digest and tag in (entry.get("tags") or [])
+        same = name in {repository, f"docker.io/{repository}"}
+        if tagged and same and not entry.get("moving"):
+            return entry
         if entry.get("ref") == reference:
             return entry
     return None

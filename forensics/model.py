@@ -18,9 +18,7 @@ DIAGNOSIS_SCHEMA = "forensics/diagnosis/1"
 Severity = Literal["fatal", "error", "warning", "info"]
 Role = Literal["root_cause", "symptom", "contributing", "advice"]
 Verdict = Literal["diagnosed", "suspected", "inconclusive", "healthy", "no_evidence"]
-Outcome = Literal[
-    "served", "failed_startup", "crashed", "killed", "stopped", "starting", "unknown"
-]
+Outcome = Literal["served", "failed_startup", "crashed", "killed", "stopped", "starting", "unknown"]
 Safety = Literal["safe", "review", "lossy"]
 Action = Literal[
     "set_argument",
@@ -152,10 +150,14 @@ class ExceptionEvent(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True):
-    """One line on which one pattern holds: `groups` are its named captures."""
+    """One line on which one pattern holds.
+
+    `groups` are its named captures; `root` says that a rule takes this line for the root.
+    """
 
     record: Record
     groups: dict[str, str]
+    root: bool = False
 
 
 class SignalEvent(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What a pattern means, and how it is looked for.
+r"""What a pattern means, and how it is looked for.
 
 Finding has two halves: a `Finder` names lines and patterns that *may* match, quickly (see
 `forensics.hyperscan_finder`), and `confirm` decides on the message of one line with `regex`. The
@@ -7,7 +7,8 @@ must only never miss.
 
 To never miss, a pattern is relaxed before it is compiled for Hyperscan: a `^` is dropped (there
 the text still has its prefix), bounds of repeats are opened (Hyperscan counts bytes, `regex`
-characters), and negated classes are kept from crossing a line end.
+characters), what can match a character beyond ASCII may match several bytes, and negated classes
+are kept from crossing a line end. `\\d`, `\\s`, `\\w` and `\\b` mean ASCII in both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from typing import Any, Protocol
 
 #: Seconds that one pattern may take on one line before it is given up (untrusted rules).
 MATCH_TIMEOUT_S = 1.0
+#: Upper bounds of repeats up to this are kept for Hyperscan.
+_SMALL = 3
+#: A pattern cut shorter than this would match too much.
+_MIN_SHORT = 4
 #: Characters of a line that patterns see; longer lines are cut.
 MAX_MESSAGE = 65_536
 
@@ -28,7 +33,13 @@ _CAPTURE_TAIL = re.compile(
 _PLAIN_TAIL = re.compile(
     r"(?P<atom>\\[SwdD]|(?<!\\)\.|\[\^?(?:\\.|[^\]\\])+\])(?P<quant>\+|\*|\{(?P<least>\d+),\d*\})\??$"
 )
-_RANGE = re.compile(r"\{(\d+),(\d+)\}")
+#: One thing that a repeat can follow; the openings of groups and look-arounds stand alone.
+_ATOM = re.compile(
+    r"\((?:\?(?:P<\w+>|P=\w+\)|:|<?[=!]|>|[A-Za-z-]+[:)]))?|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.",
+    re.DOTALL,
+)
+_REPEAT = re.compile(r"(?:[?*+]|\{(?:\d+(?:,\d*)?|,\d+)\})[?+]?")
+_WIDE = {".", r"\S", r"\W", r"\D"}
 
 
 def relax(pattern: str) -> str:
@@ -38,33 +49,51 @@ def relax(pattern: str) -> str:
         pattern: A pattern as in rules and signals (`^` and `$` mean the message's ends).
     """
     out: list[str] = []
-    i, in_class = 0, False
+    i = 0
     while i < len(pattern):
-        char = pattern[i]
-        if char == "\\":
-            out.append(pattern[i : i + 2])
-            i += 2
-            continue
-        if in_class:
-            in_class = char != "]" or out[-1] in {"[", r"[^\n"}
-            out.append(char)
-        elif char == "[":
-            in_class = True
-            negated = pattern.startswith("^", i + 1)
-            out.append(r"[^\n" if negated else "[")
-            i += int(negated)
-            if negated and pattern.startswith("-", i + 1):
-                out.append(r"\-")  # a plain dash would make a range of the newline
-                i += 1
-        elif char == "{" and (found := _RANGE.match(pattern, i)):
-            least, most = int(found[1]), int(found[2])
-            out.append(found[0] if most <= 3 else "*" if least == 0 else f"{{{least},}}")
-            i = found.end()
-            continue
-        elif char != "^":
-            out.append(char)
-        i += 1
+        found = _ATOM.match(pattern, i)
+        atom = found[0] if found else pattern[i]
+        i += len(atom)
+        text, wide = _atom(atom)
+        repeat = None if atom[0] == "(" else _REPEAT.match(pattern, i)
+        if repeat:
+            i = repeat.end()
+        if text:
+            out.append(text + _repeats(repeat[0] if repeat else "", wide=wide))
     return _shorten("".join(out))
+
+
+def _atom(atom: str) -> tuple[str, bool]:
+    """Return an atom for bytes, and whether one character of it may be several bytes."""
+    if atom in {"^", r"\A"}:
+        return "", False
+    if atom in {r"\Z", r"\z"}:
+        return "$", False
+    if atom[0] != "[" or len(atom) == 1:
+        return (atom, atom in _WIDE) if atom.isascii() else (f"(?:{atom})", False)
+    if not atom.isascii():
+        return r"[^\n]", True
+    negated = atom.startswith("[^")
+    members = atom[1 + negated : -1]
+    if members[:1] in {"]", "-"}:
+        # First in a class they stand for themselves; after the newline put there they would not.
+        members = "\\" + members
+    wide = negated or any(f"\\{letter}" in members for letter in "SWD")
+    return (rf"[^\n{members}]" if negated else f"[{members}]"), wide
+
+
+def _repeats(repeat: str, *, wide: bool) -> str:
+    """Return a repeat without its upper bound, where that is large or counts characters."""
+    plain = repeat[:-1] if len(repeat) > 1 and repeat[-1] in "?+" else repeat
+    if plain[:1] == "{":
+        least, _, most = plain[1:-1].partition(",")
+        small = (most or least).isdecimal() and int(most or least) <= _SMALL and bool(least)
+        if small and not wide and (most or "," not in plain):
+            return plain
+        return "*" if int(least or 0) == 0 else f"{{{int(least)},}}"
+    if wide:
+        return {"": "+", "?": "*"}.get(plain, plain)
+    return plain
 
 
 def _shorten(pattern: str) -> str:
@@ -74,8 +103,10 @@ def _shorten(pattern: str) -> str:
         if found and not pattern[: found.start()].endswith("\\"):
             least = int(found["least"] or 0) if found["least"] else int(found["quant"] == "+")
             atom = found["atom"]
-            shorter = pattern[: found.start()] + (atom if least == 1 else f"{atom}{{{least}}}" if least else "")
-            if len(shorter) >= 4 and "|" not in pattern[: found.start()]:
+            shorter = pattern[: found.start()] + (
+                atom if least == 1 else f"{atom}{{{least}}}" if least else ""
+            )
+            if len(shorter) >= _MIN_SHORT and "|" not in pattern[: found.start()]:
                 return shorter
     return pattern
 
@@ -85,7 +116,7 @@ def compiled(pattern: str) -> Any:  # noqa: ANN401 - regex.Pattern, kept lazy
     """Return the `regex` pattern, compiled once."""
     import regex
 
-    return regex.compile(pattern)
+    return regex.compile(pattern, regex.ASCII)
 
 
 def confirm(pattern: str, message: str) -> dict[str, str] | None:

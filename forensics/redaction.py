@@ -77,7 +77,13 @@ def value(data: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON data
     if isinstance(data, dict):
         return {key: value(item, str(key)) for key, item in data.items()}
     if isinstance(data, list | tuple):
-        return _words(list(data)) if all(isinstance(d, str) for d in data) else [value(d) for d in data]
+        if name and is_secret(name):
+            return [value(item, name) for item in data]
+        return (
+            _words(list(data))
+            if all(isinstance(d, str) for d in data)
+            else [value(d) for d in data]
+        )
     return data
 
 
@@ -85,6 +91,10 @@ def _words(words: list[str]) -> list[str]:
     """Redact a command's words: the word after `--api-key` is a secret."""
     found = [text(word) for word in words]
     for i in range(1, len(words)):
-        if words[i - 1].startswith("-") and is_secret(words[i - 1]) and not words[i].startswith("-"):
+        if (
+            words[i - 1].startswith("-")
+            and is_secret(words[i - 1])
+            and not words[i].startswith("-")
+        ):
             found[i] = MASK
     return found

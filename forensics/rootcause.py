@@ -21,10 +21,22 @@ from forensics.model import Evidence, ExceptionEvent, Failure, Outcome, SignalEv
 _LOOKUPS = {"KeyError", "IndexError", "AttributeError", "StopIteration", "LookupError", "TypeError"}
 _WEAK_CAUSES = {"KeyError", "IndexError", "StopIteration", "LookupError"}
 #: Failures of the machine: what is raised while handling one is a consequence.
-_HARD = re.compile(r"out of memory|CUDA|NCCL|cuBLAS|cuDNN|HIP error|Cannot allocate memory|No space left", re.IGNORECASE)
+_HARD = re.compile(
+    r"out of memory|CUDA|NCCL|cuBLAS|cuDNN|HIP error|Cannot allocate memory|No space left",
+    re.IGNORECASE,
+)
 _INTERRUPTS = {"KeyboardInterrupt", "SystemExit", "CancelledError", "GeneratorExit"}
 _HANDLED_LEVELS = {"DEBUG", "INFO", "WARNING"}
 _REORDER_LINES = 400
+#: Lines that a program still prints after the exception it dies of.
+_LAST_WORDS = 40
+#: Lines between an exception and the program's own word that it is failing.
+_NEAR = 200
+#: Depth from which on a process is inside the program (engine core, worker).
+_INNER = 2
+_MIN_REPEATED = 12
+#: Exit code of a process ended by SIGKILL (128 + 9).
+_KILLED = 137
 
 
 class Judgement(Struct, frozen=True):
@@ -73,7 +85,7 @@ def _ready_line(evidence: Evidence, dialect: Dialect | None) -> int | None:
 
 
 def _waiting_line(evidence: Evidence, dialect: Dialect | None) -> int | None:
-    """Return where a program that loads nothing by itself began to wait for work, if it still does."""
+    """Return where a program that loads nothing by itself began to wait for work, if it does."""
     last = evidence.milestones[-1] if evidence.milestones else None
     waits = last is not None and dialect is not None and last.milestone == dialect.waits
     return last.line if last is not None and waits else None
@@ -83,6 +95,14 @@ def _crash_line(evidence: Evidence) -> int | None:
     """Return the first line by which the program says that it is failing."""
     lines = [s.record.line for s in evidence.signals if s.kind in {"crash", "death", "wrapper"}]
     lines += [e.line for e in evidence.exceptions if _is_wrapper(e)]
+    # An inner process serves no requests by itself: an exception that it raises ends it.
+    lines += [
+        _start(e)
+        for e in evidence.exceptions
+        if e.depth >= _INNER
+        and e.level not in _HANDLED_LEVELS
+        and not _progress_after(e.end_line, e.process, evidence, None)
+    ]
     return min(lines, default=None)
 
 
@@ -114,25 +134,31 @@ def _may_follow_crash(signal: SignalEvent) -> bool:
 def _outcome(
     evidence: Evidence, failure: Failure | None, ready: int | None, stop: int | None
 ) -> Outcome:
-    run = evidence.run
-    by_kill = run.oom_killed is True or run.exit_code == 137
     if failure is None:
         if stop is not None or evidence.ending == "orderly":
             return "stopped"
         if ready is not None:
             return "served"
         return "starting" if evidence.milestones else "unknown"
+    run = evidence.run
+    by_kill = run.oom_killed is True or run.exit_code == _KILLED
     if failure.kind == "cut":
-        if by_kill:
-            return "killed"
-        if run.exit_code:
-            return "crashed" if ready is not None else "failed_startup"
-        return "served" if ready is not None else "starting"
+        return _cut_outcome(ready, run.exit_code, by_kill=by_kill)
     if ready is not None and failure.line > ready:
         return "crashed"
-    if run.engine is None and not evidence.exceptions and by_kill:
+    # What the kernel or the init system reports of a death happened to the program from outside.
+    reported = failure.kind == "death" and run.engine is None
+    from_outside = reported or (run.engine is None and not evidence.exceptions and by_kill)
+    return "killed" if from_outside else "failed_startup"
+
+
+def _cut_outcome(ready: int | None, exit_code: int | None, *, by_kill: bool) -> Outcome:
+    """Say how a run ended whose log just stops."""
+    if by_kill:
         return "killed"
-    return "failed_startup"
+    if exit_code:
+        return "crashed" if ready is not None else "failed_startup"
+    return "served" if ready is not None else "starting"
 
 
 # --- candidates --------------------------------------------------------------------------------
@@ -151,7 +177,9 @@ def _is_wrapper(event: ExceptionEvent) -> bool:
 def _is_teardown(event: ExceptionEvent, dialect: Dialect | None) -> bool:
     names = dialect.teardown if dialect else ()
     return any(
-        frame.function.rpartition(".")[2].startswith(name) for frame in event.frames for name in names
+        frame.function.rpartition(".")[2].startswith(name)
+        for frame in event.frames
+        for name in names
     )
 
 
@@ -164,9 +192,7 @@ def _find(
 ) -> Failure | None:
     """Return the first failure among exceptions, deaths and fatal lines."""
     tails = _tails(evidence)
-    candidates = [
-        e for e in tails if _counts(e, evidence, dialect, ready, stop)
-    ]
+    candidates = [e for e in tails if _counts(e, evidence, dialect, ready, stop)]
     candidates = _in_crash(candidates, evidence, ready)
     signals = [
         s
@@ -215,9 +241,7 @@ def _counts(
     return not _progress_after(event.end_line, event.process, evidence, ready)
 
 
-def _progress_after(
-    line: int, process: str | None, evidence: Evidence, ready: int | None
-) -> bool:
+def _progress_after(line: int, process: str | None, evidence: Evidence, ready: int | None) -> bool:
     """Say whether the start went on after a line: then what stood there was handled.
 
     Other ranks may still print progress while one has failed, so the same process must have gone
@@ -262,11 +286,11 @@ def _in_crash(
         if evidence.ending != "failure":
             return before
         last = evidence.last.line if evidence.last else 0
-        return before + [e for e in serving if last - e.end_line <= 40]
+        return before + [e for e in serving if last - e.end_line <= _LAST_WORDS]
     at = [e for e in serving if e.end_line >= crash - 3]
     if not at:
         nearest = max(serving, key=lambda e: e.end_line, default=None)
-        if nearest is not None and crash - nearest.end_line <= 200:
+        if nearest is not None and crash - nearest.end_line <= _NEAR:
             at = [nearest]
     return before + at
 
@@ -278,7 +302,7 @@ def _deeper(first: ExceptionEvent, candidates: list[ExceptionEvent]) -> Exceptio
         if event.depth <= first.depth or event is first:
             continue
         own = event.message.split("\n", 1)[0]
-        repeats = len(own) >= 12 and own in message
+        repeats = len(own) >= _MIN_REPEATED and own in message
         interleaved = _start(event) <= first.line
         if _start(event) - first.end_line <= _REORDER_LINES and (repeats or interleaved):
             return event
@@ -288,7 +312,9 @@ def _deeper(first: ExceptionEvent, candidates: list[ExceptionEvent]) -> Exceptio
 # --- failures ----------------------------------------------------------------------------------
 
 
-def _resolve(event: ExceptionEvent, evidence: Evidence, dialect: Dialect | None) -> list[ExceptionEvent]:
+def _resolve(
+    event: ExceptionEvent, evidence: Evidence, dialect: Dialect | None
+) -> list[ExceptionEvent]:
     """Return the chain from the exception that says most to the last one raised from it."""
     chain, current = [event], event
     for _ in range(32):
@@ -379,7 +405,9 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\d+(?:[.,]\d+)*"), "<n>"),
 )
 #: Packages whose frames name the mechanism; all others are plumbing.
-_FIELD = re.compile(r"/(vllm|flashinfer|torch|triton|transformers|sglang|tensorrt_llm|huggingface_hub|safetensors)/(?P<path>.+)$")
+_FIELD = re.compile(
+    r"/(vllm|flashinfer|torch|triton|transformers|sglang|tensorrt_llm|huggingface_hub|safetensors)/(?P<path>.+)$"
+)
 
 
 def mask(text: str) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from forensics.hyperscan_finder import unsupported
 from forensics.patterns import required_literal
-
 from forensics.rules_schema import ExceptionLeaf, FixSpec, LineLeaf, Rule, RuleLeaf
 from forensics.ruleset import RuleSet, captures_of, conditions_of, patterns_of, placeholders, walk
 
@@ -51,7 +50,10 @@ def lint(rules: RuleSet) -> Iterator[tuple[str, str]]:
     every = sorted({p for rule in rules.rules for c in conditions_of(rule) for p in patterns_of(c)})
     for pattern in unsupported(every):
         users = [r.id for r in rules.rules if any(pattern in patterns_of(c) for c in walk(r.match))]
-        yield users[0] if users else "", f"not linear-time: {pattern!r} does not compile in Hyperscan"
+        yield (
+            users[0] if users else "",
+            f"not linear-time: {pattern!r} does not compile in Hyperscan",
+        )
 
 
 def _rule(rule: Rule, ids: set[str]) -> Iterator[str]:
@@ -59,18 +61,24 @@ def _rule(rule: Rule, ids: set[str]) -> Iterator[str]:
         yield "tests.match is empty: a rule proves that it works"
     if not rule.tests.no_match:
         yield "tests.no_match is empty: a rule shows what it must not match"
-    for other in rule.explains:
-        if other not in ids:
-            yield f"explains {other}, which is no rule"
+    yield from (f"explains {name}, which is no rule" for name in rule.explains if name not in ids)
+    yield from _conditions(rule, ids)
+    yield from _placeholders(rule)
+    for i, fix in enumerate(rule.fixes):
+        yield from (f"fixes[{i}]: {problem}" for problem in _fix(fix))
+    yield from _prose(rule)
+
+
+def _conditions(rule: Rule, ids: set[str]) -> Iterator[str]:
     for condition in conditions_of(rule):
         if isinstance(condition, RuleLeaf) and condition.id not in ids:
             yield f"match names {condition.id}, which is no rule"
         if isinstance(condition, LineLeaf | ExceptionLeaf):
             for pattern in patterns_of(condition):
                 yield from _pattern(pattern, line=isinstance(condition, LineLeaf))
-    yield from _placeholders(rule)
-    for i, fix in enumerate(rule.fixes):
-        yield from (f"fixes[{i}]: {problem}" for problem in _fix(fix))
+
+
+def _prose(rule: Rule) -> Iterator[str]:
     for address in rule.references:
         if not address.startswith("https://"):
             yield f"references: {address} is no https address"

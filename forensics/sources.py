@@ -112,9 +112,7 @@ def find(names: list[str]) -> list[str]:
 
 def _logs_in(folder: Path) -> list[str]:
     try:
-        paths = sorted(
-            p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")
-        )
+        paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
     except OSError as error:
         raise SourceError(f"{folder} cannot be read", error.strerror or str(error)) from None
     return [str(p) for p in paths if _is_log(p)][:_MAX_FILES]
@@ -206,8 +204,8 @@ class _Lines:
 
     def read(self, size: int) -> bytes:
         if self._rest:
-            data, self._rest = self._rest[:size], self._rest[size:]
-            return data
+            kept, self._rest = self._rest[:size], self._rest[size:]
+            return kept
         data: bytes = self._stream.read(size)
         return data
 

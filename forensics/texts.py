@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-
 from forensics.conditions import Answer, View, dig, evaluate
 from forensics.knowledge import Tables, image, lookup
 from forensics.model import (
@@ -213,8 +212,6 @@ class Filler:
 
 def _cite(record: Record) -> Citation:
     return Citation(record.line, record.text[:MAX_QUOTED], record.process, record.at)
-
-
 
 
 def root_of_line(record: Record, rule: str | None, last_milestone: str | None) -> RootCause:

@@ -20,7 +20,9 @@ from forensics.model import Frame, Record
 HEADER = "Traceback (most recent call last):"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
-_FRAME = re.compile(r'\s{2,}File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,7}), in (?P<function>.{1,200})$')
+_FRAME = re.compile(
+    r'\s{2,}File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,7}), in (?P<function>.{1,200})$'
+)
 _GUTTER = re.compile(r"^ {2,}(?:[|+] ?)(?P<body>.*)$", re.DOTALL)
 _RULE = re.compile(r"^[-+]{4,}|^-\+-")
 _TYPE = re.compile(r"^(?P<type>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:: ?(?P<message>.*))?$", re.DOTALL)
@@ -42,10 +44,15 @@ _MAX_FRAMES = 200
 _MAX_EXTRA = 80
 _MAX_BARE_EXTRA = 12
 _GRACE = 8
+_MAX_STREAMS = 256
+_MAX_OPEN = 8
+#: Lines of others that may stand between a traceback and its exception line.
+_MAX_STRANGERS = 40
 
-Key = tuple[str | None, int | None, str | None]
+#: Lines of one message have all of these in common; raw output has the process at most.
+Key = tuple[str | None, int | None, str | None, str | None, str | None]
 #: Lines without any prefix.
-_RAW: Key = (None, None, None)
+_RAW: Key = (None, None, None, None, None)
 
 
 class Raised(Struct):
@@ -110,7 +117,11 @@ class Assembler:
         self._fed += 1
         if record.kind in {"access", "request", "dump"}:
             return
-        key = (record.process, record.pid, record.origin)
+        key = _RAW
+        if record.origin is not None:
+            key = (record.process, record.pid, record.origin, record.level, record.clock)
+        elif record.process is not None:
+            key = (record.process, record.pid, None, None, None)
         if record.spills:
             # A new message begins, whose further lines look like raw output.
             key = _RAW
@@ -142,7 +153,7 @@ class Assembler:
         return self.take()
 
     def _stream(self, key: Key) -> _Stream:
-        if len(self._streams) > 256:
+        if len(self._streams) > _MAX_STREAMS:
             for old in [k for k, s in self._streams.items() if not s.open]:
                 self._close(self._streams.pop(old))
         return self._streams.setdefault(key, _Stream([]))
@@ -164,7 +175,7 @@ class Assembler:
             _Open(record.line, [], stream.relation if cause is not None else None, cause, in_group)
         )
         stream.relation = None
-        if len(stream.open) > 8:
+        if len(stream.open) > _MAX_OPEN:
             stream.open.pop(0)
         self._touch(400)
 
@@ -176,7 +187,7 @@ class Assembler:
             self._touch()
         elif stream.open:
             self._inside(stream, record, body)
-        elif self._is_bare(record, body):
+        elif self._is_bare(record, body) and not _announces(stream.collecting):
             self._close(stream)
             self._raise(stream, record, body, None)
         elif stream.collecting is not None:
@@ -198,7 +209,7 @@ class Assembler:
             self._raise(stream, record, body, current)
         else:
             current.strangers += 1
-            if current.strangers > 40:
+            if current.strangers > _MAX_STRANGERS:
                 stream.open.pop()
 
     @staticmethod
@@ -232,7 +243,12 @@ class Assembler:
             in_group=opened.in_group if opened else False,
         )
         self._count += 1
-        stream.collecting, stream.last, stream.relation, stream.blank = raised, raised.number, None, False
+        stream.collecting, stream.last, stream.relation, stream.blank = (
+            raised,
+            raised.number,
+            None,
+            False,
+        )
         self._touch(_MAX_BARE_EXTRA + _GRACE)
 
     def _extra(self, stream: _Stream, record: Record, body: str) -> None:
@@ -245,7 +261,12 @@ class Assembler:
         foreign = _FOREIGN.match(body) is not None or (not logged and record.level is not None)
         foreign = foreign or (raised.in_group and _RULE.match(body) is not None)
         # Raw output has no end mark: a blank line and then an unindented one is something new.
-        over = not logged and stream.blank and not body[:1].isspace() and not _PYDANTIC.match(raised.message)
+        over = (
+            not logged
+            and stream.blank
+            and not body[:1].isspace()
+            and not _PYDANTIC.match(raised.message)
+        )
         if foreign or over or len(raised.extra) >= limit:
             self._close(stream)
             return
@@ -263,6 +284,11 @@ class Assembler:
         self._done.append(raised)
 
 
+def _announces(raised: Raised | None) -> bool:
+    """Say whether the next line is what an exception only announces (`backend='x' raised:`)."""
+    return raised is not None and not raised.extra and raised.message.rstrip().endswith("raised:")
+
+
 def telling(raised: Raised) -> tuple[int, str]:
     """Return line and text of what says most: under pydantic's header it is a line below.
 
@@ -270,6 +296,8 @@ def telling(raised: Raised) -> tuple[int, str]:
         raised: A finished exception.
     """
     own = (raised.record.line, raised.record.text)
+    if raised.message.rstrip().endswith("raised:") and raised.extra:
+        return raised.extra[0][0], raised.extra[0][1]
     if not _PYDANTIC.match(raised.message) or not raised.extra:
         return own
     field: tuple[int, str] | None = None

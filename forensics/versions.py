@@ -47,7 +47,7 @@ def capability_in(value: str, wanted: str) -> bool | None:
     if wanted[:1] in "<>=!~":
         return satisfies(value, wanted)
     if wanted.endswith(".*"):
-        return value.split(".")[0] == wanted[:-2]
+        return value.split(".", maxsplit=1)[0] == wanted[:-2]
     return value == wanted
 
 
@@ -60,7 +60,9 @@ def split_image(reference: str) -> tuple[str, str | None, str | None]:
 
 
 #: Tags that are built again under the same name.
-_MOVING = re.compile(r"(?:^|[-_.])(?:latest|nightly|main|master|dev|edge|stable|rolling)(?:$|[-_.])")
+_MOVING = re.compile(
+    r"(?:^|[-_.])(?:latest|nightly|main|master|dev|edge|stable|rolling)(?:$|[-_.])"
+)
 _PINNED_NIGHTLY = re.compile(r"nightly[-_.](?:[0-9a-f]{12,40}|\d{8})")
 
 

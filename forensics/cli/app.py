@@ -23,7 +23,7 @@ app.command(name="diagnose")(diagnose.diagnose)
 app.add_typer(rules.app, name="rules")
 
 
-def _version(value: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
+def _version(value: bool) -> None:
     if value:
         from forensics import __version__
 
@@ -60,7 +60,7 @@ def run() -> int:
     except OSError as error:
         _say(f"{error.filename or 'output'}: {error.strerror or error}")
         return 2
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - typer's errors share no public base; _usage sorts them
         return _usage(error)
     return int(result or 0)
 

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    help="The rule packs.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="The rule packs.", no_args_is_help=True, rich_markup_mode=None)
 Folders = Annotated[
     list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
 ]
@@ -36,7 +34,10 @@ def list_(
         raise UsageError(f"no rule begins with {family}", "see `forensics rules list`")
     if format_ == "json":
         rows = [
-            {k: getattr(r, k) for k in ("id", "title", "severity", "role", "phase", "engines", "priority")}
+            {
+                k: getattr(r, k)
+                for k in ("id", "title", "severity", "role", "phase", "engines", "priority")
+            }
             for r in found
         ]
         output.write(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n", None)
@@ -112,21 +113,19 @@ def test(
     ] = None,
 ) -> int:
     """Run every rule on its own tests, on all samples and on all other rules' near misses."""
-    from forensics import ruletest
-    from forensics.analysis import load_rules, prepare
+    from forensics import ruleset, ruletest
+    from forensics.analysis import prepare
     from forensics.cli import output
     from forensics.errors import UsageError
 
-    loaded = load_rules(rules or [])
+    loaded = ruleset.load(rules or [])
     for name in rule or []:
         if loaded.get(name) is None:
             raise UsageError(f"no rule {name}", "see `forensics rules list`")
     folder = samples if samples is not None else Path("samples")
     if samples is not None and not folder.is_dir():
         raise UsageError(f"{folder} is no folder of samples")
-    problems, count = ruletest.run(
-        prepare(loaded), folder if folder.is_dir() else None, rule or []
-    )
+    problems, count = ruletest.run(prepare(loaded), folder if folder.is_dir() else None, rule or [])
     lines = [f"{p.rule or '(no rule)'}, {p.case}: {p.what}" for p in problems]
     lines.append(
         f"{count.rules} rules, {count.positives} positive tests, {count.near_misses} near misses, "
@@ -138,7 +137,9 @@ def test(
 
 @app.command()
 def schema(
-    output_: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    output_: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file.")
+    ] = None,
 ) -> int:
     """Print the JSON Schema of a rule file, for editors."""
     import msgspec

@@ -136,7 +136,7 @@ def depth(process: str) -> int:
     name = process.lower()
     if "worker" in name:
         return 3
-    if "enginecore" in name or name.startswith("dpengine"):
+    if "enginecore" in name or name.startswith(("dpengine", "mqllmengine")):
         return 2
     if "apiserver" in name or name == "mainprocess":
         return 1
@@ -149,7 +149,8 @@ _HOME = (
     ("vllm/v1/executor/multiproc_executor.py", "worker_busy_loop", "Worker"),
     ("vllm/executor/multiproc_worker_utils.py", "_run_worker_process", "VllmWorkerProcess"),
     ("vllm/v1/engine/core.py", "run_engine_core", "EngineCore"),
-    ("vllm/engine/multiprocessing/engine.py", "run_mp_engine", "EngineCore"),
+    ("vllm/engine/multiprocessing/engine.py", "", "MQLLMEngine"),
+    ("vllm/worker/", "", "Worker"),
     ("vllm/entrypoints/", "", "APIServer"),
 )
 
@@ -176,6 +177,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fact", "version", r"vLLM API server version (?P<version>\S{1,80})$", identity=True),
     Signal("fact", "version", r"█.{0,40} version (?P<version>[\w.+-]{1,80})\s*$", identity=True),
     Signal("fact", "version", r"^vLLM server version (?P<version>[^\s,]{1,80}), serving model (?P<model>.{1,500})$", identity=True),
+    Signal("fact", "program", r"^(?:vllm(?: [a-z-]{1,20})?|api_server\.py): error: ", identity=True),
     Signal("fact", "model", r"█.{0,40} model   (?P<model>\S.{0,500}?)\s*$", identity=True),
     Signal("fact", "arguments", r"non-default args: (?P<arguments>\{.{0,60000}\})\s*$", identity=True),
     Signal("fact", "namespace", r"^args: Namespace\((?P<namespace>.{0,60000})\)\s*$", identity=True),
@@ -234,7 +236,6 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("wrapper", "executor_failed", r"^(?:RuntimeError: )?Executor failed\.$"),
     Signal("wrapper", "cancelled", r"^(?:RuntimeError: )?cancelled$"),
 )  # fmt: skip
-
 
 
 def normalise(metrics: Metrics, version: str | None) -> Metrics:

@@ -7,12 +7,15 @@ import re
 from forensics.model import Diagnosis, Finding
 from forensics.reporters.view import View, visible
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!<>|~@&-])")
+#: What means something anywhere in a line, and what does only at its beginning.
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&])")
+_AT_START = re.compile(r"^(\s*)([-+#=]|\d{1,9}(?=[.)]))")
 
 
 def escape(text: str) -> str:
-    """Return untrusted text so that Markdown shows it as it is."""
-    return _SPECIAL.sub(r"\\\1", visible(text))
+    """Return untrusted text so that Markdown shows it as it is; an `@` calls nobody."""
+    shown = _AT_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", visible(text)))
+    return shown.replace("@", "@<!-- -->")
 
 
 def code(text: str) -> str:

@@ -20,7 +20,11 @@ def render(rule: Rule, file: str, width: int) -> str:
 
     def block(text: str, indent: str = "  ") -> list[str]:
         return textwrap.wrap(
-            visible(text), width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+            visible(text),
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
         )
 
     out = [rule.id, *block(rule.title), f"  {rule.severity}, {rule.role}, in {file}", ""]

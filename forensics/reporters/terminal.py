@@ -7,12 +7,15 @@ say. Every piece of untrusted text goes through `visible`.
 from __future__ import annotations
 
 import io
+import shlex
 import textwrap
 
 from rich.console import Console
 from rich.text import Text
 
-from forensics.model import Citation, Diagnosis, Finding, FixAdvice, RootCause
+from forensics.envelopes import PLAIN
+from forensics.model import Citation, Diagnosis, Finding, FixAdvice, Record, RootCause
+from forensics.records import understand
 from forensics.reporters.view import View, cut, visible
 
 _VERDICTS = {
@@ -33,6 +36,7 @@ _OUTCOMES = {
 }
 _MILESTONES = {
     "launched": "launched",
+    "devices_found": "GPUs looked for",
     "arguments_parsed": "arguments parsed",
     "model_resolved": "model resolved",
     "engine_started": "engine started",
@@ -42,15 +46,18 @@ _MILESTONES = {
     "compiling": "compiling",
     "bytecode_transformed": "bytecode transformed",
     "compiled": "compiled",
+    "cache_allocated": "cache allocated",
     "profiled": "memory profiled",
     "capturing_graphs": "capturing graphs",
     "graphs_captured": "graphs captured",
+    "warming_up": "warming up",
     "engine_ready": "engine ready",
     "server_starting": "server starting",
     "serving": "serving",
 }
 _SAFETY = {"safe": "", "review": "review", "lossy": "costs quality or speed"}
 _SYMPTOMS_SHOWN = 6
+_ROOT_LINES = 6
 
 
 def render(diagnosis: Diagnosis, view: View) -> str:
@@ -71,6 +78,27 @@ def render(diagnosis: Diagnosis, view: View) -> str:
     page = _Page(console, diagnosis, view)
     page.all()
     return out.getvalue()
+
+
+def _record(text: str) -> Record:
+    """Return a quoted line, understood: its prefix apart from its message."""
+    return understand(text.encode("utf-8", "surrogateescape"), 0, PLAIN)
+
+
+def _exact(fix: FixAdvice) -> str | None:
+    """Return the words to type for a fix, None where there are no exact ones."""
+    value = fix.value or ""
+    if (
+        "<" in value
+        or "\u2026" in value
+        or not fix.target.startswith(("-", "VLLM", "NCCL", "CUDA"))
+    ):
+        return None
+    if fix.action == "set_env" and value:
+        return f"{fix.target}={shlex.quote(value)}"
+    if fix.action in {"set_argument", "runtime_option"}:
+        return f"{fix.target} {shlex.quote(value)}".strip() if value else fix.target
+    return None
 
 
 class _Page:
@@ -152,7 +180,11 @@ class _Page:
         if run.hardware.gpu:
             parts.append(run.hardware.gpu)
         ended = _OUTCOMES[diagnosis.outcome]
-        if diagnosis.last_milestone and diagnosis.outcome in {"failed_startup", "starting", "killed"}:
+        if diagnosis.last_milestone and diagnosis.outcome in {
+            "failed_startup",
+            "starting",
+            "killed",
+        }:
             last = _MILESTONES.get(diagnosis.last_milestone, diagnosis.last_milestone)
             ended += f" (last reached: {last})"
         if run.exit_code is not None:
@@ -178,30 +210,43 @@ class _Page:
             self._wrap(f"Fingerprint {cause.fingerprint}, for searching other runs.", style="dim")
 
     def _quote(self, cause: RootCause) -> None:
+        """Quote the root line between its neighbours; the prefixes are said once, above."""
         excerpt = self._view.excerpts.get(cause.line)
+        root = _record(cause.text)
+        said = [f"line {cause.line}"]
         if cause.process:
-            self._wrap(f"printed by {cause.process}, line {cause.line}", style="dim")
+            said.append(f"printed by {cause.process}" + (f" (pid {root.pid})" if root.pid else ""))
+        if root.clock:
+            said.append(f"at {root.clock}")
+        self._wrap(", ".join(said), style="dim")
         before = excerpt.before if excerpt else ()
         after = excerpt.after if excerpt else ()
         digits = len(str(cause.line + len(after)))
         room = self._width - digits - 5
         for number, text in before:
-            self._line(f"  {number:>{digits}} | {cut(visible(text), room)}", "dim")
-        self._root_line(cause, digits, room)
+            self._line(f"  {number:>{digits}} | {self._near(text, root, room)}", "dim")
+        self._root_line(root, cause.line, digits, room)
         for number, text in after:
-            self._line(f"  {number:>{digits}} | {cut(visible(text), room)}", "dim")
+            self._line(f"  {number:>{digits}} | {self._near(text, root, room)}", "dim")
 
-    def _root_line(self, cause: RootCause, digits: int, room: int) -> None:
-        lines = textwrap.wrap(visible(cause.text), room, break_on_hyphens=False) or [""]
-        if len(lines) > 6:
-            lines = [*lines[:5], "…"]
+    @staticmethod
+    def _near(text: str, root: Record, room: int) -> str:
+        record = _record(text)
+        other = record.process not in {None, root.process}
+        return cut(visible(f"({record.process}) " if other else "") + visible(record.message), room)
+
+    def _root_line(self, root: Record, line: int, digits: int, room: int) -> None:
+        lines = textwrap.wrap(visible(root.message), room, break_on_hyphens=False) or [""]
+        if len(lines) > _ROOT_LINES:
+            lines = [*lines[: _ROOT_LINES - 1], "…"]
         for i, text in enumerate(lines):
-            mark = f"> {cause.line:>{digits}} | " if i == 0 else f"  {'':>{digits}} | "
+            mark = f"> {line:>{digits}} | " if i == 0 else f"  {'':>{digits}} | "
             self._line(mark + text, "bold red" if i == 0 else "red")
 
     def _cite(self, citation: Citation) -> None:
         lead = f"  line {citation.line}: "
-        self._line(lead + cut(visible(citation.text), self._width - len(lead)), "dim")
+        text = _record(citation.text).message
+        self._line(lead + cut(visible(text), self._width - len(lead)), "dim")
 
     def _fixes(self, root: Finding) -> None:
         if not root.fixes:
@@ -217,6 +262,9 @@ class _Page:
         if _SAFETY[fix.safety]:
             notes.insert(0, _SAFETY[fix.safety])
         self._wrap(fix.text, indent=5, first=f"  {number}. ", style="bold green")
+        exact = _exact(fix)
+        if exact is not None and exact not in fix.text:
+            self._line("     " + visible(exact), "green")
         self._wrap(f"{fix.why} ({', '.join(notes)})", indent=5)
 
     def _next_steps(self) -> None:
@@ -233,11 +281,16 @@ class _Page:
         if not findings:
             return
         self._title(title)
+        # After a failure advice is beside the point: a line each, unless asked.
+        brief = self._diagnosis.root_cause is not None and not self._view.verbose
         for finding in findings:
             self._wrap(f"{finding.title} [{finding.severity}]", indent=4, first="  - ")
-            self._wrap(finding.cause, indent=4, style="dim")
-            for fix in finding.fixes[:2]:
-                self._wrap(f"{fix.text}: {fix.why}", indent=4)
+            if not brief:
+                self._wrap(finding.cause, indent=4, style="dim")
+            for fix in finding.fixes[: 1 if brief else 2]:
+                self._wrap(
+                    f"{fix.text.rstrip('.')}: {fix.why}", indent=4, style="dim" if brief else ""
+                )
 
     def _symptoms(self, findings: list[Finding]) -> None:
         if not findings:

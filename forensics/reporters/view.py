@@ -18,6 +18,9 @@ _UNSAFE = re.compile(
 )
 
 
+_BLANK, _DELETE, _PICTURES, _MIN_CUT = 0x20, 0x7F, 0x2400, 12
+
+
 class View(Struct, frozen=True):
     """How to show a diagnosis.
 
@@ -49,9 +52,9 @@ def visible(text: str) -> str:
 
 def _show(found: re.Match[str]) -> str:
     code = ord(found[0])
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
+    if code < _BLANK:
+        return chr(_PICTURES + code)
+    if code == _DELETE:
         return "\u2421"
     return f"<U+{code:04X}>"
 
@@ -60,7 +63,7 @@ def cut(text: str, width: int) -> str:
     """Shorten a text to so many columns; the middle goes, since both ends tell something."""
     if cells(text) <= width:
         return text
-    if width < 12:
+    if width < _MIN_CUT:
         return text[:width]
     head = (width - 3) * 2 // 3
     tail = width - 3 - head

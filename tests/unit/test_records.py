@@ -1,7 +1,5 @@
 """One line to one record: the first dialect that knows the prefix understands it."""
 
-# ruff: noqa: E501 - log lines stand as they are printed
-
 from __future__ import annotations
 
 import pytest

@@ -1,7 +1,5 @@
 """vLLM's lines, from 0.3 to 0.33: prefix, process, level, kind, and what its signals recognise."""
 
-# ruff: noqa: E501 - log lines stand as they are printed
-
 from __future__ import annotations
 
 import json
