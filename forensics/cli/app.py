@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli import diagnose, rules
+from forensics.cli import diagnose, preflight, rules
 
 app = typer.Typer(
     name="forensics",
@@ -20,6 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(name="diagnose")(diagnose.diagnose)
+app.command(name="preflight")(preflight.preflight)
 app.add_typer(rules.app, name="rules")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-FORMATS = ("terminal", "text", "json", "markdown")
+FORMATS = ("terminal", "text", "json", "markdown", "sarif")
 
 
 def diagnose(
@@ -16,7 +16,7 @@ def diagnose(
         typer.Argument(help="Log files, folders with logs, or - for standard input (the default)."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", "-f", help="terminal, text, json or markdown.")
+        str, typer.Option("--format", "-f", help="terminal, text, json, markdown or sarif.")
     ] = "terminal",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file.")
@@ -35,6 +35,18 @@ def diagnose(
         Path | None,
         typer.Option("--inspect", help="What `docker inspect NAME` printed, in a file."),
     ] = None,
+    launch: Annotated[
+        str | None,
+        typer.Option(
+            "--launch",
+            help="What started it: shell script, compose file, systemd unit, manifest, inspect "
+            "JSON, or docker:NAME.",
+        ),
+    ] = None,
+    apply_to: Annotated[
+        Path | None,
+        typer.Option("--apply-to", help="Write the corrected launch to this new file."),
+    ] = None,
     rules: Annotated[
         list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
     ] = None,
@@ -48,17 +60,23 @@ def diagnose(
 
     if format_ not in FORMATS:
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
-    from forensics.analysis import examine, load_rules, prepare
+    from forensics.analysis import corrected, examine, load_rules, prepare
+    from forensics.cli.launches import write_new
     from forensics.reporters import REPORTERS, View
     from forensics.sources import find
 
     names = find(source or ["-"])
+    form = _launch(launch, apply_to, len(names))
     known = _context(exit_code, inspect, running=running)
+    if form is not None:
+        known = _with_launch(known, form, names[0])
     engine = prepare(load_rules(rules or []))
     failed, texts = False, []
     color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
     for name in names:
-        diagnosis, triage, evidence = examine(name, engine, known)
+        diagnosis, triage, evidence = examine(name, engine, known, form)
+        if apply_to is not None:
+            write_new(corrected(diagnosis, evidence, form), apply_to, Path(launch or ""))
         failed |= diagnosis.verdict in {"diagnosed", "suspected", "inconclusive"}
         view = View(
             width=out.width(),
@@ -100,3 +118,26 @@ def _context(exit_code: int | None, inspect: Path | None, *, running: bool):  # 
     if running:
         context = replace(context or Context(), running=True)
     return context
+
+
+def _launch(name: str | None, apply_to: Path | None, sources: int):  # type: ignore[no-untyped-def] # noqa: ANN202
+    """Return the launch that the options name, None if they name none."""
+    from forensics.cli.launches import read
+    from forensics.errors import UsageError
+
+    if apply_to is not None and sources != 1:
+        raise UsageError("--apply-to takes one log", f"these are {sources}")
+    return read(name)[0][0] if name is not None else None
+
+
+def _with_launch(known, form, source: str):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    """Lay what a launch says under what else is known (the engine's own word wins)."""
+    from msgspec.structs import asdict, replace
+
+    from forensics.analysis import context_beside
+    from forensics.launch.facts import context_of
+
+    known = known if known is not None else context_beside(source)
+    said = asdict(context_of(form.launch))
+    missing = {k: v for k, v in said.items() if v not in (None, {}) and not asdict(known)[k]}
+    return replace(known, **missing)

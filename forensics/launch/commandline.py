@@ -214,7 +214,7 @@ def _sorted(program: str, words: Sequence[Word], start: int, line: Line) -> Serv
     i = start
     while i < len(words):
         if words[i].value.startswith("-") and not _is_number(words[i].value):
-            option, used = _argument(program, words, i, line, known_model=model is not None)
+            option, used = _argument(program, words, i, line)
             arguments.append(option)
             i += used
             continue
@@ -230,9 +230,7 @@ def _is_number(value: str) -> bool:
     return re.match(r"-\d+(?:\.\d+)?\Z", value) is not None
 
 
-def _argument(
-    program: str, words: Sequence[Word], i: int, line: Line, *, known_model: bool
-) -> tuple[Option, int]:
+def _argument(program: str, words: Sequence[Word], i: int, line: Line) -> tuple[Option, int]:
     word = words[i]
     text, equals, value = word.value.partition("=")
     short = grammar.SHORT.get(program, {})
@@ -242,14 +240,14 @@ def _argument(
     if program == "vllm" and re.match(r"-O[0-9]\Z", text):
         return Option(short["-O"], text[2:], (word,), line(word), joined=True), 1
     end = i + 1
-    while end < len(words) and (not words[end].value.startswith("-") or _is_number(words[end].value)):
+    while end < len(words) and (
+        not words[end].value.startswith("-") or _is_number(words[end].value)
+    ):
         end += 1
     if end == i + 1 or grammar.is_switch(name):
         return Option(name, None, (word,), line(word), key=key), 1
     if end > i + 2 and name not in grammar.SEVERAL:
         end = i + 2
-    elif not known_model and name in grammar.SEVERAL and end == len(words) and end > i + 2:
-        end = end if program != "vllm" else end
     values = words[i + 1 : end]
     joined = " ".join(w.value for w in values)
     return Option(name, joined, (word, *values), line(word), key=key), end - i

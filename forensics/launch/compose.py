@@ -89,7 +89,9 @@ class ComposeForm(YamlForm):
 
     def _command(self, values: list[str]) -> list[Splice]:
         style = [quoting.yaml_scalar(self._yaml(v), '"') for v in values]
-        return [yamltext.add_key(self.launch.text, self.service, "command", [f"[{', '.join(style)}]"])]
+        return [
+            yamltext.add_key(self.launch.text, self.service, "command", [f"[{', '.join(style)}]"])
+        ]
 
     def _key(self, key: str, value: str) -> list[Splice]:
         """Write one scalar of the service."""
@@ -116,12 +118,14 @@ class ComposeForm(YamlForm):
             if value is None:
                 return []
             written = quoting.yaml_scalar(value, '"')
-            return [yamltext.add_key(text, self.service, "environment", ["", f"  {name}: {written}"])]
+            return [
+                yamltext.add_key(text, self.service, "environment", ["", f"  {name}: {written}"])
+            ]
         if entry.node.id == "mapping":
             return _in_mapping(text, entry.node, name, value)
         return _in_list(text, entry, name, value)
 
-    def set_option(self, name: str, value: str | None) -> list[Splice]:  # noqa: PLR0911 - one a shape
+    def set_option(self, name: str, value: str | None) -> list[Splice]:
         """Set what `docker run` would say by an option."""
         if name == "--rm":
             raise CannotChange("a compose file has no --rm: it is given to docker compose run")
@@ -261,9 +265,11 @@ def read(text: str, name: str, beside: Beside = nothing_beside) -> list[ComposeF
     variables = read_env_file(beside(".env") or "")
     forms: list[ComposeForm] = []
     for root in yamltext.documents(text, name):
-        for entry in entries(get(root, "services")):
-            if entry.node.id == "mapping" and (get(entry.node, "image") or get(entry.node, "command")):
-                forms.append(_service(text, name, entry, variables, beside))
+        forms += [
+            _service(text, name, entry, variables, beside)
+            for entry in entries(get(root, "services"))
+            if get(entry.node, "image") or get(entry.node, "command")
+        ]
     known = [f for f in forms if f.launch.program is not None]
     return known or forms
 
@@ -333,7 +339,9 @@ def _environment(service: Any, variables: Mapping[str, str], at: At) -> Iterator
     for entry in entries(node):
         value = scalar(entry.node)
         yield Variable(
-            entry.key, interpolate(value, variables)[0] if value is not None else None, at(entry.key_node)
+            entry.key,
+            interpolate(value, variables)[0] if value is not None else None,
+            at(entry.key_node),
         )
     for item in items(node) if node.id == "sequence" else ():
         key, equals, value = (scalar(item) or "").partition("=")

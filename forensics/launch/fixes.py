@@ -30,6 +30,7 @@ _TEXT_ONLY = {
     "wait_for_fix": "nothing in the launch mends it",
     "report_upstream": "nothing in the launch mends it",
 }
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NAME = re.compile(r"--?[A-Za-z][\w-]*(?:\.[\w.-]+)?\Z")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*\Z")
 _REFERENCE = re.compile(r"[a-z0-9][\w./:-]*(?:@sha256:[0-9a-f]{64})?\Z")
@@ -52,7 +53,7 @@ class Suggestion(Struct, frozen=True):
     refused: tuple[Applied, ...]
 
 
-def exact(fix: FixAdvice) -> str | None:  # noqa: PLR0911 - one reason each
+def exact(fix: FixAdvice) -> str | None:
     """Return why a fix must not be written into a command, None if it may."""
     value, target = fix.value, fix.target
     if fix.action in _TEXT_ONLY:
@@ -60,7 +61,7 @@ def exact(fix: FixAdvice) -> str | None:  # noqa: PLR0911 - one reason each
     vague = re.compile(r"<[^>]*>|…|\.\.\.|\{[A-Za-z_][\w.]*\}")
     if vague.search(target) or (value is not None and vague.search(value)):
         return "what exactly to write is for you to fill in"
-    if value is not None and any(ord(char) < 0x20 or ord(char) == 0x7F for char in value):
+    if value is not None and _CONTROL.search(value):
         return "its value holds control characters"
     if fix.action in {"switch_image", "pin_digest"}:
         if value is None:
@@ -79,7 +80,7 @@ def exact(fix: FixAdvice) -> str | None:  # noqa: PLR0911 - one reason each
     return "its value is a sentence, not a value" if re.search(r"\s", value) else None
 
 
-def change(form: Form, fix: FixAdvice) -> list[Splice]:  # noqa: C901, PLR0911, PLR0912 - one an action
+def change(form: Form, fix: FixAdvice) -> list[Splice]:
     """Return the splices that make a fix.
 
     Raises:
@@ -100,7 +101,11 @@ def change(form: Form, fix: FixAdvice) -> list[Splice]:  # noqa: C901, PLR0911, 
         return form.set_variable(target, None)
     if action == "runtime_option":
         name = grammar.RUN_ALIASES.get(target, grammar.RUN_SHORT.get(target, target))
-        return form.drop_option(name) if (name, value) == ("--rm", "false") else form.set_option(name, value)
+        return (
+            form.drop_option(name)
+            if (name, value) == ("--rm", "false")
+            else form.set_option(name, value)
+        )
     if form.launch.program is None:
         raise CannotChange("no server's command line was recognised")
     if action == "remove_argument":
@@ -115,7 +120,7 @@ def change(form: Form, fix: FixAdvice) -> list[Splice]:  # noqa: C901, PLR0911, 
     return form.set_argument(target, value)
 
 
-def holds(launch: Launch, fix: FixAdvice) -> bool:  # noqa: PLR0911 - one an action
+def holds(launch: Launch, fix: FixAdvice) -> bool:
     """Say whether a launch is as a fix wants it (read back from the text)."""
     action, target, value = fix.action, fix.target, fix.value
     if action in {"switch_image", "pin_digest"}:
@@ -124,7 +129,7 @@ def holds(launch: Launch, fix: FixAdvice) -> bool:  # noqa: PLR0911 - one an act
         variable = launch.variable(target)
         if action == "unset_env":
             return variable is None
-        return variable is not None and (value or "").startswith("$") or (
+        return (variable is not None and (value or "").startswith("$")) or (
             variable is not None and variable.value == value
         )
     if action == "runtime_option":
@@ -204,10 +209,15 @@ def _rest_same(old: Launch, new: Launch, fix: FixAdvice) -> bool:
     """Say whether a change left alone what it does not speak of."""
     if fix.action not in {"switch_image", "pin_digest"} and old.image != new.image:
         return False
-    if old.program != new.program or old.model != new.model:
+    by_image = fix.action in {"switch_image", "pin_digest"}
+    if not by_image and (old.program != new.program or old.model != new.model):
         return False
+    if by_image:
+        return len(old.words) == len(new.words)
     if "argument" in fix.action:
-        options = [(o.name, o.value) for o in old.options] == [(o.name, o.value) for o in new.options]
+        options = [(o.name, o.value) for o in old.options] == [
+            (o.name, o.value) for o in new.options
+        ]
         return options and len(old.environment) == len(new.environment)
     return [(a.name, a.value) for a in old.arguments] == [(a.name, a.value) for a in new.arguments]
 
@@ -264,7 +274,9 @@ def suggest(form: Form, chosen: Iterable[tuple[str, FixAdvice]], read: Read) -> 
     return Suggestion(form.launch.text, tuple(applied), tuple(refused))
 
 
-def first_of_each(findings: Iterable[Finding], form: Form, read: Read) -> list[tuple[str, FixAdvice]]:
+def first_of_each(
+    findings: Iterable[Finding], form: Form, read: Read
+) -> list[tuple[str, FixAdvice]]:
     """Choose for each finding its best fix that can be applied; text-only ones are kept too."""
     chosen: list[tuple[str, FixAdvice]] = []
     for finding in findings:

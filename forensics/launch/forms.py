@@ -7,6 +7,7 @@ from them here, those of image, environment and runtime options by each form.
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -138,17 +139,19 @@ class Form(ABC):
             written = option.words[0].value.partition("=")[0]
             self._must_be_whole(option)
             return self.replace(option.words[0], f"{written}={text}")
-        if len(option.words) < 2:
+        if len(option.words) == 1:
             return self.insert(option.words[0], [text])
         if any(not w.whole for w in option.words[1:]):
             raise CannotChange(f"the value of {option.name} comes from a variable with more in it")
         found = self.replace(option.words[1], text)
-        return found + (self.remove(option.words[2:]) if len(option.words) > 2 else [])
+        return found + (self.remove(option.words[2:]) if option.words[2:] else [])
 
     def _object(self, option: Option) -> dict[str, Any]:
         data = typed(option.value or "")
         if not isinstance(data, dict):
-            raise CannotChange(f"the value of {option.name} is no JSON object that could be changed")
+            raise CannotChange(
+                f"the value of {option.name} is no JSON object that could be changed"
+            )
         return data
 
     def _must_be_whole(self, option: Option) -> None:
@@ -184,8 +187,6 @@ def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
 def _like(old: str | None, value: Any) -> str:  # noqa: ANN401 - JSON data
     """Write JSON with blanks where the old value had them."""
     if isinstance(value, dict | list) and old and re.search(r'":\s', old):
-        import json
-
         return json.dumps(value, ensure_ascii=False)
     return as_text(value)
 

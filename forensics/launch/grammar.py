@@ -6,38 +6,39 @@ options are switches, since a word after a switch is not its value.
 
 from __future__ import annotations
 
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(f"--{word}" for word in words.split())
+
+
 RUNTIMES = ("docker", "podman", "nerdctl")
 
 #: Long options of `run` and `create` that take no value.
-RUN_SWITCHES = frozenset(
-    f"--{name}"
-    for name in (
-        "detach init interactive no-healthcheck oom-kill-disable privileged publish-all quiet "
-        "read-only rm sig-proxy tty disable-content-trust use-api-socket help replace rmi rootfs "
-        "no-hosts no-hostname env-host http-proxy tls-verify read-only-tmpfs unsetenv-all"
-    ).split()
+RUN_SWITCHES = _names(
+    """
+    detach disable-content-trust env-host help http-proxy init interactive no-healthcheck
+    no-hostname no-hosts oom-kill-disable privileged publish-all quiet read-only read-only-tmpfs
+    replace rm rmi rootfs sig-proxy tls-verify tty unsetenv-all use-api-socket
+    """
 )
 
 #: Long options of `run` and `create` that take one.
-RUN_VALUES = frozenset(
-    f"--{name}"
-    for name in (
-        "add-host annotation arch attach authfile blkio-weight blkio-weight-device cap- "
-        "add cap-drop cgroup-parent cgroupns cgroups cidfile cpu-count cpu-percent cpu- "
-        "period cpu-quota cpu-rt-period cpu-rt-runtime cpu-shares cpus cpuset-cpus "
-        "cpuset-mems detach-keys device device-cgroup-rule device-read-bps device-read- "
-        "iops device-write-bps device-write-iops dns dns-option dns-search domainname "
-        "entrypoint env env-file expose gidmap gpus group-add group-entry health-cmd "
-        "health-interval health-on-failure health-retries health-start-interval health- "
-        "start-period health-timeout hooks-dir hostname io-maxbandwidth io-maxiops ip ip6 "
-        "ipc isolation kernel-memory label label-file link link-local-ip log-driver log- "
-        "opt mac-address memory memory-reservation memory-swap memory-swappiness mount "
-        "name network network-alias oom-score-adj os passwd-entry pid pids-limit platform "
-        "pod preserve-fds publish pull requires restart runtime sdnotify secret security- "
-        "opt shm-size shm-size-systemd stop-signal stop-timeout storage-opt subgidname "
-        "subuidname sysctl systemd timeout tmpfs tz uidmap ulimit umask user userns uts "
-        "variant volume volume-driver volumes-from workdir"
-    ).split()
+RUN_VALUES = _names(
+    """
+    add-host annotation arch attach authfile blkio-weight blkio-weight-device cap-add cap-drop
+    cgroup-parent cgroupns cgroups cidfile cpu-count cpu-percent cpu-period cpu-quota
+    cpu-rt-period cpu-rt-runtime cpu-shares cpus cpuset-cpus cpuset-mems detach-keys device
+    device-cgroup-rule device-read-bps device-read-iops device-write-bps device-write-iops dns
+    dns-option dns-search domainname entrypoint env env-file expose gidmap gpus group-add
+    group-entry health-cmd health-interval health-on-failure health-retries
+    health-start-interval health-start-period health-timeout hooks-dir hostname io-maxbandwidth
+    io-maxiops ip ip6 ipc isolation kernel-memory label label-file link link-local-ip log-driver
+    log-opt mac-address memory memory-reservation memory-swap memory-swappiness mount name
+    network network-alias oom-score-adj os passwd-entry pid pids-limit platform pod preserve-fds
+    publish pull requires restart runtime sdnotify secret security-opt shm-size shm-size-systemd
+    stop-signal stop-timeout storage-opt subgidname subuidname sysctl systemd timeout tmpfs tz
+    uidmap ulimit umask user userns uts variant volume volume-driver volumes-from workdir
+    """
 )
 
 #: Short options of `run`; those that take a value also take it glued on (`-p8000:8000`).
@@ -60,15 +61,14 @@ RUN_SHORT = {
 }
 
 #: Options that may stand several times, each adding one.
-RUN_LISTS = frozenset(
-    f"--{name}"
-    for name in (
-        "add-host annotation attach blkio-weight-device cap-add cap-drop device device-cgroup-rule "
-        "device-read-bps device-read-iops device-write-bps device-write-iops dns dns-option "
-        "dns-search env env-file expose group-add label label-file link link-local-ip log-opt "
-        "mount network network-alias publish security-opt storage-opt sysctl tmpfs ulimit volume "
-        "volumes-from"
-    ).split()
+RUN_LISTS = _names(
+    """
+    add-host annotation attach blkio-weight-device cap-add cap-drop device device-cgroup-rule
+    device-read-bps device-read-iops device-write-bps device-write-iops dns dns-option
+    dns-search env env-file expose group-add label label-file link link-local-ip log-opt mount
+    network network-alias publish security-opt storage-opt sysctl tmpfs ulimit volume
+    volumes-from
+    """
 )
 
 #: Other spellings of the same option.
@@ -91,20 +91,17 @@ STARTERS = frozenset(("exec", "sudo", "env", "nohup", "time", "nice", "ionice", 
 STARTER_VALUES = frozenset(("-u", "-n", "-c", "-g", "--user", "--group", "-o", "-i"))
 
 #: Switches of servers that do not begin with one of `SWITCH_HEADS`.
-SWITCHES = frozenset(
-    f"--{name}"
-    for name in (
-        "enforce-eager trust-remote-code headless skip-tokenizer-init async-scheduling "
-        "skip-server-warmup return-tokens-as-token-ids api-key-required return-hidden-states "
-        "language-model-only multi-step-stream-outputs aggregate-engine-logging "
-        "calculate-kv-scales fully-sharded-loras "
-        "data-parallel-hybrid-lb data-parallel-external-lb fail-on-environ-validation "
-        "log-requests log-error-stack stream-output mlock no-mmap jinja cont-batching "
-        "metrics embedding embeddings reranking verbose offline cpu-moe lora-init-without-apply "
-        "prefill-round-robin-balance is-embedding allow-credentials use-tqdm-on-load "
-        "tokens-only hf-token-required dual-chunk-attention swa-full "
-        "kv-offload props slots webui"
-    ).split()
+SWITCHES = _names(
+    """
+    aggregate-engine-logging allow-credentials api-key-required async-scheduling
+    calculate-kv-scales cont-batching cpu-moe data-parallel-external-lb data-parallel-hybrid-lb
+    dual-chunk-attention embedding embeddings enforce-eager fail-on-environ-validation
+    fully-sharded-loras headless hf-token-required is-embedding jinja kv-offload
+    language-model-only log-error-stack log-requests lora-init-without-apply metrics mlock
+    multi-step-stream-outputs no-mmap offline prefill-round-robin-balance props reranking
+    return-hidden-states return-tokens-as-token-ids skip-server-warmup skip-tokenizer-init slots
+    stream-output swa-full tokens-only trust-remote-code use-tqdm-on-load verbose webui
+    """
 )
 SWITCH_HEADS = ("--enable-", "--disable-", "--no-", "--skip-", "--use-", "--allow-deprecated-")
 #: Options that begin like switches and take a value.

@@ -37,7 +37,8 @@ def container_of(text: str, name: str) -> tuple[dict[str, Any], dict[str, Any] |
     container = next((p for p in parts if isinstance(p, dict) and "HostConfig" in p), None)
     if container is None:
         raise SourceError(
-            f"{name} is not the inspect output of a container", "give what `docker inspect NAME` prints"
+            f"{name} is not the inspect output of a container",
+            "give what `docker inspect NAME` prints",
         )
     images = [p for p in parts if isinstance(p, dict) and "RootFS" in p]
     image = next((p for p in images if p.get("Id") == container.get("Image")), None)
@@ -55,7 +56,12 @@ def to_script(container: dict[str, Any], image: dict[str, Any] | None = None) ->
     """
     config = _dict(container, "Config")
     lines = ["docker run -d"]
-    pairs = [*_identity(container, image), *_resources(container), *_network(container), *_storage(container)]
+    pairs = [
+        *_identity(container, image),
+        *_resources(container),
+        *_network(container),
+        *_storage(container),
+    ]
     pairs += [*_process(container, image), *_health(config, image)]
     for name, value in pairs:
         lines.append(f"  {name}" if value is None else f"  {name} {quoting.shell(value)}")
@@ -335,7 +341,9 @@ def _process(container: dict[str, Any], image: dict[str, Any] | None) -> Pairs:
         for value in _list(host, key):
             yield option, str(value).removeprefix("CAP_")
     for value in _list(host, "SecurityOpt"):
-        implied = value == "label=disable" and (host.get("IpcMode") == "host" or host.get("Privileged"))
+        implied = value == "label=disable" and (
+            host.get("IpcMode") == "host" or host.get("Privileged")
+        )
         if not implied:
             yield "--security-opt", str(value)
     if host.get("MaskedPaths") == [] and not host.get("Privileged"):

@@ -28,7 +28,14 @@ _UNITS = {"b": "", "k": "Ki", "m": "Mi", "g": "Gi", "": ""}
 class KubernetesForm(YamlForm):
     """One container of a pod."""
 
-    def __init__(self, launch: Launch, tail: Word | None, line: Line, container: Any, pod: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        launch: Launch,
+        tail: Word | None,
+        line: Line,
+        container: Any,
+        pod: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(launch, tail, line, dollars=False, empty=self._args)
         self.container, self.pod = container, pod
 
@@ -75,11 +82,15 @@ class KubernetesForm(YamlForm):
     def set_option(self, name: str, value: str | None) -> list[Splice]:
         """Set what `docker run` would say by an option, where a pod has the like."""
         text = self.launch.text
-        host = {("--ipc", "host"): "hostIPC", ("--network", "host"): "hostNetwork"}.get((name, value or ""))
+        host = {("--ipc", "host"): "hostIPC", ("--network", "host"): "hostNetwork"}.get(
+            (name, value or "")
+        )
         if host is not None:
             entry = entry_of(self.pod, host)
             if entry is not None:
-                return [yamltext.put(text, entry.node, "true")] if scalar(entry.node) != "true" else []
+                return (
+                    [yamltext.put(text, entry.node, "true")] if scalar(entry.node) != "true" else []
+                )
             return [_bare(yamltext.add_key(text, self.pod, host, ["true"]))]
         if name == "--memory" and value is not None:
             found = re.fullmatch(r"(\d+)([bkmg]?)", value.lower())
@@ -118,9 +129,11 @@ def read(text: str, name: str) -> list[KubernetesForm]:
     for root in yamltext.documents(text, name):
         for one in items(get(root, "items")) or [root]:
             for pod in _pods(one):
-                for container in items(get(pod, "containers")):
-                    if container.id == "mapping":
-                        forms.append(_container(text, name, container, pod))
+                forms += [
+                    _container(text, name, container, pod)
+                    for container in items(get(pod, "containers"))
+                    if container.id == "mapping"
+                ]
     known = [f for f in forms if f.launch.program is not None]
     return known or forms
 

@@ -19,6 +19,7 @@ _YAML_PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.@+=-]*(?::[A-Za-z0-9_/.@+=-]+
 _YAML_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]*(?:=[A-Za-z0-9_/.:@+-]+)?\Z")
 _YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", ".inf", ".nan"}
 _YAML_NUMBER = re.compile(r"[-+.0-9][0-9_.:eExXa-fA-F+-]*\Z")
+_CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 _REFERENCE = re.compile(r"\$[A-Za-z_]\w*\Z")
 
 
@@ -50,16 +51,15 @@ def systemd(value: str) -> str:
 
 
 def _control(text: str) -> bool:
-    return any(ord(char) < 0x20 or ord(char) == 0x7F or char in "\x85\u2028\u2029" for char in text)
+    return _CONTROL.search(text) is not None
 
 
 def _c_escape(char: str) -> str:
     if char in '"\\':
         return "\\" + char
-    code = ord(char)
-    if code < 0x20 or code == 0x7F:
-        return f"\\x{code:02x}"
-    return char if char not in "\x85\u2028\u2029" else f"\\u{code:04x}"
+    if not _CONTROL.match(char):
+        return char
+    return f"\\x{ord(char):02x}" if char.isascii() else f"\\u{ord(char):04x}"
 
 
 def yaml_scalar(value: str, style: str | None = None) -> str:

@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from forensics.errors import SourceError
 from forensics.launch import compose, inspected, kubernetes, logged, script, systemd, yamltext
+from forensics.launch.commandline import read_server
 from forensics.launch.forms import Form
+from forensics.launch.model import Launch, Word, line_of
 from forensics.launch.script import Beside, nothing_beside
 
 MAX_CHARS = 1_000_000
@@ -28,7 +30,9 @@ def read_all(text: str, name: str, beside: Beside = nothing_beside) -> list[Form
         SourceError: Nothing in it starts a container or a server.
     """
     if len(text) > MAX_CHARS or "\0" in text:
-        raise SourceError(f"{name} is no launch file", "give a script, compose file, unit or inspect JSON")
+        raise SourceError(
+            f"{name} is no launch file", "give a script, compose file, unit or inspect JSON"
+        )
     found: list[Form] = []
     if inspected.looks_like(text):
         return [from_inspect(text, name)]
@@ -45,7 +49,7 @@ def read_all(text: str, name: str, beside: Beside = nothing_beside) -> list[Form
     if not found:
         raise SourceError(
             f"{name} starts no container and no server that is known",
-            "a shell script with docker run, a compose file, a systemd unit, a manifest, or inspect JSON",
+            "give a script with docker run, a compose file, a unit, a manifest or inspect JSON",
         )
     known = [form for form in found if form.launch.program is not None]
     return known or found
@@ -104,11 +108,8 @@ def from_inspect(text: str, name: str) -> Form:
     return form
 
 
-def _with_entrypoint(form: script.ScriptForm, launch: Any, entrypoint: list[str]) -> Any:  # noqa: ANN401
+def _with_entrypoint(form: script.ScriptForm, launch: Launch, entrypoint: list[str]) -> Launch:
     """Read the arguments once more, now that the image's entrypoint is known."""
-    from forensics.launch.commandline import read_server
-    from forensics.launch.model import Word, line_of
-
     if form.run is None:
         return launch
     head = [Word(w, 0, 0, whole=False) for w in entrypoint]

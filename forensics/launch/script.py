@@ -127,7 +127,9 @@ class ScriptForm(Form):
     def _separator(self, word: Word) -> str:
         """Return what stands between two options in this command, nearest to a word."""
         text = self.launch.text
-        around = sorted(self._starts(), key=lambda start: (start < word.start, abs(start - word.start)))
+        around = sorted(
+            self._starts(), key=lambda start: (start < word.start, abs(start - word.start))
+        )
         gaps = []
         for start in around:
             found = _GAP.search(text, 0, start)
@@ -296,12 +298,10 @@ def _command(
             return
         yield _form(command, script, text, name, (None, server, nested), {})
         return
-    words = [*_entrypoint(run), *run.command]
-    inner, nested = _nested(words, text)
+    all_words = [*_entrypoint(run), *run.command]
+    inner, nested = _nested(all_words, text)
     image = run.image.value if run.image else None
     server = read_server(inner, line, None if _entrypoint(run) else image)
-    if nested is None and server is not None and words is not run.command and inner is words:
-        nested = None
     yield _form(command, script, text, name, (run, server, nested), _files(run, beside))
 
 
@@ -428,7 +428,9 @@ def _from_env(words: Sequence[Word], text: str) -> Iterator[Variable]:
             yield Variable(found[1], found[2], line_of(text, word.start))
 
 
-def model_of(server: Server | None, variables: Sequence[Variable]) -> tuple[str | None, Word | None]:
+def model_of(
+    server: Server | None, variables: Sequence[Variable]
+) -> tuple[str | None, Word | None]:
     """Return the model that a server is given, and the word that says so."""
     if server is None:
         return None, None
@@ -451,7 +453,9 @@ def _problems(command: shell.Command, text: str) -> Iterator[Problem]:
     for found in _BLANK_AFTER.finditer(body + after.split("\n", 1)[0]):
         number = line_of(text, command.start + found.start())
         yield Problem("blank-after-backslash", number, found[0])
-    inside = _COMMENT_INSIDE.match(text, command.end) or _COMMENT_INSIDE.match(text, command.end + 1)
+    inside = _COMMENT_INSIDE.match(text, command.end) or _COMMENT_INSIDE.match(
+        text, command.end + 1
+    )
     following = text[inside.end() :].lstrip("\n") if inside else ""
     if inside and following.lstrip(" \t").startswith("-"):
         yield Problem("comment-ends-command", line_of(text, inside.start()) + 1, inside[0])

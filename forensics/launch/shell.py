@@ -63,8 +63,8 @@ def parse(text: str, variables: Mapping[str, str] | None = None) -> Script:
         text: The script.
         variables: Variables that are known from elsewhere.
     """
-    from tree_sitter import Language, Parser
-    from tree_sitter_bash import language
+    from tree_sitter import Language, Parser  # noqa: PLC0415 - only where a script is read
+    from tree_sitter_bash import language  # noqa: PLC0415
 
     raw = text[:MAX_CHARS].encode("utf-8", "replace")
     tree = Parser(Language(language())).parse(raw)
@@ -226,7 +226,7 @@ class _Reader:
         value = self.script.variables.get(found[1]) if found else None
         return value if isinstance(value, tuple) else None
 
-    def decode(self, node: Any) -> tuple[str, bool]:  # noqa: ANN401, PLR0911 - one a kind of node
+    def decode(self, node: Any) -> tuple[str, bool]:  # noqa: ANN401 - one a kind of node
         """Return the text that a node stands for, and whether it is sure."""
         kind, source = node.type, self.source(node)
         if kind == "raw_string":
@@ -259,7 +259,12 @@ class _Reader:
             start += 1
         out, sure, place = "", True, start
         for child in node.children:
-            if child.type in {"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"}:
+            if child.type in {
+                "simple_expansion",
+                "expansion",
+                "command_substitution",
+                "arithmetic_expansion",
+            }:
                 out += _double(self.text[place : self.at(child.start_byte)])
                 text, exact = self.decode(child)
                 out, sure, place = out + text, sure and exact, self.at(child.end_byte)
@@ -283,7 +288,7 @@ def _double(text: str) -> str:
 
 
 def _unescape(found: re.Match[str]) -> str:
-    return found[2] if not found[1] else found[2]
+    return found[2]
 
 
 def _braces(source: str) -> list[str]:

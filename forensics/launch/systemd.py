@@ -8,6 +8,7 @@ them, quotes with C escapes, `%%` and `$$`, `${NAME}` from `Environment=`.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -87,7 +88,9 @@ def words_of(text: str, start: int, end: int, variables: Mapping[str, str]) -> l
             continue
         begin, out = i, ""
         quote = ""
-        while i < end and (quote or (text[i] not in " \t\n" and not _CONTINUED.match(text, i, end))):
+        while i < end and (
+            quote or (text[i] not in " \t\n" and not _CONTINUED.match(text, i, end))
+        ):
             char = text[i]
             if quote and char == quote:
                 quote, i = "", i + 1
@@ -107,11 +110,13 @@ def _escaped(text: str, i: int, end: int) -> tuple[str, int]:
     joined = _CONTINUED.match(text, i, end)
     if joined:
         return " ", joined.end()
-    numeric = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{3}))").match(text, i, end)
+    numeric = re.compile(
+        r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{3}))"
+    ).match(text, i, end)
     if numeric:
         digits = next(d for d in numeric.groups() if d)
         code = int(digits, 8 if numeric[4] else 16)
-        return chr(code) if code < 0x110000 else "", numeric.end()
+        return chr(code) if code <= sys.maxunicode else "", numeric.end()
     char = text[i + 1 : i + 2]
     return _ESCAPES.get(char, char if char in "\\\"'" else f"\\{char}"), i + 2
 
@@ -194,7 +199,11 @@ class SystemdForm(Form):
         if value is not None and quoting.is_reference(value):
             raise CannotChange(f"{name} should come from an EnvironmentFile=")
         if self.run is not None:
-            found = [o for o in self.run.options if o.name == "--env" and (o.value or "").partition("=")[0] == name]
+            found = [
+                o
+                for o in self.run.options
+                if o.name == "--env" and (o.value or "").partition("=")[0] == name
+            ]
             if value is None:
                 return [s for o in found for s in self.remove(o.words)]
             if found:

@@ -86,7 +86,11 @@ def read_line(text: str, nodes: Sequence[Any], variables: Mapping[str, str] | No
 
 
 def _take_item(
-    text: str, sequence: Any, item: Any, line: Line, variables: Mapping[str, str] | None  # noqa: ANN401
+    text: str,
+    sequence: Any,  # noqa: ANN401
+    item: Any,  # noqa: ANN401
+    line: Line,
+    variables: Mapping[str, str] | None,
 ) -> None:
     before = [w.value for w in line.words[-2:]]
     shells = len(before) == 2 and before[0].rpartition("/")[2] in _SHELLS  # noqa: PLR2004
@@ -105,7 +109,12 @@ def _take_item(
 
 
 def _take_text(
-    text: str, node: Any, line: Line, variables: Mapping[str, str] | None, *, script: bool  # noqa: ANN401
+    text: str,
+    node: Any,  # noqa: ANN401
+    line: Line,
+    variables: Mapping[str, str] | None,
+    *,
+    script: bool,
 ) -> None:
     """Take the words of a scalar; of a script only those of the command that starts a server."""
     body, offsets = yamltext.inner(text, node)
@@ -198,7 +207,9 @@ class YamlForm(Form):
         spot = self._spot(after)
         text = self.launch.text
         if spot.kind == "item":
-            scalars = [quoting.yaml_scalar(self._yaml(v), self._style(spot.sequence)) for v in values]
+            scalars = [
+                quoting.yaml_scalar(self._yaml(v), self._style(spot.sequence)) for v in values
+            ]
             if self._joins() and len(scalars) == 2 and values[0].startswith("--"):  # noqa: PLR2004
                 joined = self._yaml(f"{values[0]}={values[1]}")
                 scalars = [quoting.yaml_scalar(joined, self._style(spot.sequence))]
@@ -213,7 +224,9 @@ class YamlForm(Form):
         return [Splice(after.end, after.end, f"{separator}{body}")]
 
     def _style(self, sequence: Any) -> str | None:  # noqa: ANN401
-        styles = [i.style for i in sequence.value if i.id == "scalar" and i.style in {"'", '"', None}]
+        styles = [
+            i.style for i in sequence.value if i.id == "scalar" and i.style in {"'", '"', None}
+        ]
         return styles[0] if styles and all(s == styles[0] for s in styles) else None
 
     def _joins(self) -> bool:

@@ -38,8 +38,8 @@ def documents(text: str, name: str) -> list[Any]:
     Raises:
         SourceError: It is no YAML.
     """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only where YAML is read
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
 
     if len(text) > MAX_CHARS:
         raise SourceError(f"{name} is too large for a launch file")
