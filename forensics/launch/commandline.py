@@ -41,6 +41,7 @@ class Server(Struct, frozen=True):
         model: The word that names the model, where it stands without an option.
         arguments: Its options in order.
         rest: Words that belong to nothing.
+        words: All of them, in order.
     """
 
     program: str
@@ -48,6 +49,7 @@ class Server(Struct, frozen=True):
     model: Word | None
     arguments: tuple[Option, ...]
     rest: tuple[Word, ...] = ()
+    words: tuple[Word, ...] = ()
 
 
 Line = Callable[[Word], int]
@@ -223,7 +225,7 @@ def _sorted(program: str, words: Sequence[Word], start: int, line: Line) -> Serv
         else:
             rest.append(words[i])
         i += 1
-    return Server(program, tuple(words[:start]), model, tuple(arguments), tuple(rest))
+    return Server(program, tuple(words[:start]), model, tuple(arguments), tuple(rest), tuple(words))
 
 
 def _is_number(value: str) -> bool:

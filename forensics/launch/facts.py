@@ -11,7 +11,7 @@ from forensics.launch.commandline import program_of_image
 from forensics.launch.model import Launch
 from forensics.launch.values import arguments
 from forensics.model import Context, Hardware, LaunchFacts
-from forensics.versions import split_image
+from forensics.versions import is_moving, split_image
 
 _RELEASE = re.compile(r"v(\d+\.\d+\.\d+(?:\.?(?:post|rc)\d+)?)(?=$|[-_])")
 
@@ -96,7 +96,7 @@ def version_of_image(reference: str | None, tables: Tables) -> dict[str, str]:
     """
     if reference is None:
         return {}
-    entry = image(tables, reference)
+    entry = None if is_moving(reference) else image(tables, reference)
     if entry is not None and (entry.get("vllm_version") or entry.get("engine_version")):
         if entry.get("vllm_version"):
             return {"vllm": str(entry["vllm_version"])}

@@ -191,11 +191,11 @@ def apply_one(form: Form, fix: FixAdvice, read: Read) -> Form:
         CannotChange: It cannot be applied, changes nothing, or cannot be read back.
     """
     splices = change(form, fix)
-    if not splices:
+    text = spliced(form.launch.text, splices)
+    if text == form.launch.text:
         if holds(form.launch, fix):
             raise CannotChange("the launch is already so")
         raise CannotChange("the launch has nothing of that name")
-    text = spliced(form.launch.text, splices)
     try:
         new = read(text)
     except SourceError:

@@ -128,7 +128,7 @@ class Form(ABC):
     def _append(self, name: str, value: str | None) -> list[Splice]:
         if self.tail is None:
             raise CannotChange("there is no command line of a server to add it to")
-        return self.insert(self.tail, [name] if value is None else [name, value])
+        return self.insert(self.tail, words_for(name, value))
 
     def _put(self, option: Option, value: Any) -> list[Splice]:  # noqa: ANN401 - JSON data
         """Write another value for an option that stands there."""
@@ -139,6 +139,13 @@ class Form(ABC):
             written = option.words[0].value.partition("=")[0]
             self._must_be_whole(option)
             return self.replace(option.words[0], f"{written}={text}")
+        if option.words[1:] and _looks_like_option(text):
+            written = option.words[0].value
+            self._must_be_whole(option)
+            return [
+                *self.replace(option.words[0], f"{written}={text}"),
+                *self.remove(option.words[1:]),
+            ]
         if len(option.words) == 1:
             return self.insert(option.words[0], [text])
         if any(not w.whole for w in option.words[1:]):
@@ -166,6 +173,17 @@ class Form(ABC):
 
 def _first(option: Option) -> Word:
     return option.words[0]
+
+
+def words_for(name: str, value: str | None) -> list[str]:
+    """Return an option and its value as words; a value that looks like an option is joined."""
+    if value is None:
+        return [name]
+    return [f"{name}={value}"] if _looks_like_option(value) else [name, value]
+
+
+def _looks_like_option(value: str) -> bool:
+    return value.startswith("-") and re.fullmatch(r"-\d+(?:\.\d+)?", value) is None
 
 
 def _opposite(name: str) -> str:

@@ -8,6 +8,7 @@ where that is known; where it is not, the container's is written in full.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,8 +20,8 @@ Pairs = Iterator[tuple[str, str | None]]
 
 
 def looks_like(text: str) -> bool:
-    """Say whether a text is JSON."""
-    return text.lstrip()[:1] in {"[", "{"}
+    """Say whether a text is JSON (a unit begins with a bracket, too)."""
+    return re.match(r"\s*(?:\{|\[\s*[{\]])", text) is not None
 
 
 def container_of(text: str, name: str) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -59,8 +60,8 @@ def to_script(container: dict[str, Any], image: dict[str, Any] | None = None) ->
     pairs = [
         *_identity(container, image),
         *_resources(container),
-        *_network(container),
-        *_storage(container),
+        *_network(container, image),
+        *_storage(container, image),
     ]
     pairs += [*_process(container, image), *_health(config, image)]
     for name, value in pairs:
@@ -218,7 +219,7 @@ def _device(device: dict[str, Any]) -> str:
     return f"{outside}:{inside}" + (f":{rights}" if rights != "rwm" else "")
 
 
-def _network(container: dict[str, Any]) -> Pairs:
+def _network(container: dict[str, Any], image: dict[str, Any] | None) -> Pairs:
     host, config = _dict(container, "HostConfig"), _dict(container, "Config")
     mode = str(host.get("NetworkMode") or "default")
     if mode not in {"default", "bridge"}:
@@ -244,7 +245,7 @@ def _network(container: dict[str, Any]) -> Pairs:
     if host.get("PublishAllPorts") is True:
         yield "--publish-all", None
     for port in _dict(config, "ExposedPorts"):
-        if port not in bindings:
+        if port not in bindings and port not in _dict(image or {}, "ExposedPorts"):
             yield "--expose", str(port)
     for key, option in (
         ("Dns", "--dns"),
@@ -271,13 +272,17 @@ def _port(port: str, place: dict[str, Any]) -> str:
     return f"{outside}:{inside}" if outside else inside
 
 
-def _storage(container: dict[str, Any]) -> Pairs:
+def _storage(container: dict[str, Any], image: dict[str, Any] | None) -> Pairs:
     host = _dict(container, "HostConfig")
     for bind in _list(host, "Binds"):
         yield "--volume", str(bind)
     for mount in _list(host, "Mounts"):
         if isinstance(mount, dict):
             yield "--mount", _mount(mount)
+    base = _dict(image or {}, "Volumes")
+    for path in _dict(_dict(container, "Config"), "Volumes"):
+        if path not in base:
+            yield "--volume", str(path)
     for path, options in _dict(host, "Tmpfs").items():
         yield "--tmpfs", f"{path}:{options}" if options else str(path)
     named = {str(b).split(":")[1] for b in _list(host, "Binds") if ":" in str(b)}

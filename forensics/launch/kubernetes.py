@@ -33,7 +33,7 @@ class KubernetesForm(YamlForm):
         launch: Launch,
         tail: Word | None,
         line: Line,
-        container: Any,
+        container: Any,  # noqa: ANN401
         pod: Any,  # noqa: ANN401
     ) -> None:
         super().__init__(launch, tail, line, dollars=False, empty=self._args)

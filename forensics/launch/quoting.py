@@ -6,7 +6,6 @@ and read again (tests prove it with arbitrary text). None of them can write a NU
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 
@@ -19,6 +18,7 @@ _YAML_PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.@+=-]*(?::[A-Za-z0-9_/.@+=-]+
 _YAML_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]*(?:=[A-Za-z0-9_/.:@+-]+)?\Z")
 _YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", ".inf", ".nan"}
 _YAML_NUMBER = re.compile(r"[-+.0-9][0-9_.:eExXa-fA-F+-]*\Z")
+_BYTE, _PLANE = 0x100, 0x10000
 _CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 _REFERENCE = re.compile(r"\$[A-Za-z_]\w*\Z")
 
@@ -78,7 +78,22 @@ def yaml_scalar(value: str, style: str | None = None) -> str:
         return f'"{value}"'
     if single:
         return "'" + value.replace("'", "''") + "'"
-    return json.dumps(value)
+    return '"' + "".join(_yaml_escape(char) for char in value) + '"'
+
+
+def _yaml_escape(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return (
+        f"\\x{code:02x}"
+        if code < _BYTE
+        else f"\\u{code:04x}"
+        if code < _PLANE
+        else f"\\U{code:08x}"
+    )
 
 
 def _plain_yaml(value: str) -> bool:

@@ -260,11 +260,8 @@ def _name(value: str | None) -> str:
 
 def _tail(run: Run | None, server: Server | None) -> Word | None:
     if server is not None:
-        words = [*server.head, *(w for a in server.arguments for w in a.words), *server.rest]
-        if server.model is not None:
-            words.append(server.model)
-        if words:
-            return max(words, key=lambda w: w.end)
+        if server.words:
+            return server.words[-1]
     if run is not None and run.image is not None and not run.command:
         return run.image
     return None

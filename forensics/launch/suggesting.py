@@ -41,8 +41,7 @@ def again(form: Form, beside: Beside = nothing_beside) -> fixes.Read:
             if not found:
                 raise SourceError(f"{launch.name} starts nothing any more")
             one = found[0]
-            if launch.kind == "inspect" and one.launch.program is None:
-                one.launch = launch
+            one.launch = replace(one.launch, kind=launch.kind)
             return one
 
         return plain

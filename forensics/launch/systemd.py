@@ -155,10 +155,8 @@ class SystemdForm(Form):
         exec_start: Setting,
         environment: Sequence[Setting],
     ) -> None:
-        words = [*server.head, *(w for a in server.arguments for w in a.words)] if server else []
-        words += [server.model] if server and server.model else []
-        words += list(server.rest) if server else []
-        tail = max(words, key=lambda w: w.end) if words else (run.image if run else None)
+        words = server.words if server else ()
+        tail = words[-1] if words else (run.image if run else None)
         super().__init__(launch, tail)
         self.run, self.exec_start, self.settings = run, exec_start, environment
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from forensics.launch import quoting, shell, yamltext
 from forensics.launch.commandline import find_server, skip_starters
-from forensics.launch.forms import Form
+from forensics.launch.forms import Form, words_for
 from forensics.launch.model import CannotChange, Launch, Splice, Word, line_of
 
 _SHELLS = {"bash", "sh", "dash", "zsh"}
@@ -237,7 +237,7 @@ class YamlForm(Form):
 
     def _append(self, name: str, value: str | None) -> list[Splice]:
         if self.tail is None and self._empty is not None:
-            return self._empty([name] if value is None else [name, value])
+            return self._empty(words_for(name, value))
         return super()._append(name, value)
 
 

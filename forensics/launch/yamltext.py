@@ -153,11 +153,20 @@ def inner(text: str, node: Any) -> tuple[str, list[int]]:  # noqa: ANN401
         two = text[i : i + 2]
         if node.style == "'" and two == "''":
             out, i = out + "'", i + 2
-        elif node.style == '"' and two[0] == "\\" and len(two) > 1 and two[1] in _ESCAPES:
-            out, i = out + _ESCAPES[two[1]], i + 2
+        elif node.style == '"' and two[0] == "\\" and len(two) > 1:
+            char, used = _escaped(text, i)
+            out, i = out + char, i + used
         else:
             out, i = out + text[i], i + 1
     return out, [*offsets, end - 1]
+
+
+def _escaped(text: str, i: int) -> tuple[str, int]:
+    """Return the character that an escape in double quotes stands for, and its length."""
+    digits = {"x": 2, "u": 4, "U": 8}.get(text[i + 1], 0)
+    if digits:
+        return chr(int(text[i + 2 : i + 2 + digits], 16)), 2 + digits
+    return _ESCAPES.get(text[i + 1], text[i + 1]), 2
 
 
 # --- changes -----------------------------------------------------------------------------------
