@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -71,15 +72,17 @@ class Opened(Struct):
 
 def _to_line_end(file: IO[bytes], name: str) -> bytes:
     """Read on to the end of the current line, but not without bound."""
-    try:
-        return file.readline(MAX_LINE)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise SourceError(f"{name} cannot be read", str(error)) from None
+    return _guarded(file.readline, MAX_LINE, name)
 
 
 def _read(file: IO[bytes], size: int, name: str) -> bytes:
+    return _guarded(file.read, size, name)
+
+
+def _guarded(read: Callable[[int], bytes], size: int, name: str) -> bytes:
+    """Read, and say in one line why it cannot be done."""
     try:
-        return file.read(size)
+        return read(size)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         why = getattr(error, "strerror", None) or str(error) or "unexpected end"
         raise SourceError(f"{name} cannot be read", str(why)) from None
@@ -138,6 +141,8 @@ def open_source(name: str) -> Opened:
         SourceError: It does not exist, cannot be read, is empty, or is no text.
     """
     if name == "-":
+        if sys.stdin is None:
+            raise SourceError("standard input is closed", "give a file")
         return _opened("stdin", "-", sys.stdin.buffer)
     path = Path(name)
     try:
@@ -181,7 +186,7 @@ class _Joined:
                 data, self._first = self._first + self._rest.read(), b""
                 return data
             data, self._first = self._first[:size], self._first[size:]
-            return data
+            return data + self._rest.read(size - len(data)) if len(data) < size else data
         return self._rest.read(size)
 
     def readline(self, size: int = -1) -> bytes:
@@ -195,35 +200,22 @@ class _Joined:
         self._rest.close()
 
 
-class _Lines:
-    """A stream that can only read, given `readline`."""
+class _Unpacked:
+    """The plain bytes of a packed stream; closing it closes that, too."""
 
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - zstandard's reader
-        self._stream = stream
-        self._rest = b""
+    def __init__(self, plain: IO[bytes], packed: IO[bytes]) -> None:
+        self._plain = plain
+        self._packed = packed
 
-    def read(self, size: int) -> bytes:
-        if self._rest:
-            kept, self._rest = self._rest[:size], self._rest[size:]
-            return kept
-        data: bytes = self._stream.read(size)
-        return data
+    def read(self, size: int = -1) -> bytes:
+        return self._plain.read(size)
 
-    def readline(self, size: int) -> bytes:
-        line = b""
-        while len(line) < size:
-            data = self.read(65_536)
-            if not data:
-                break
-            end = data.find(b"\n") + 1
-            if end:
-                self._rest = data[end:] + self._rest
-                return line + data[:end]
-            line += data
-        return line
+    def readline(self, size: int = -1) -> bytes:
+        return self._plain.readline(size)
 
     def close(self) -> None:
-        self._stream.close()
+        self._plain.close()
+        self._packed.close()
 
 
 def _peek(file: IO[bytes], name: str) -> bytes:
@@ -239,18 +231,21 @@ def _unpacked(file: IO[bytes], magic: bytes, name: str) -> IO[bytes]:
     if not magic:
         magic = _read(file, 16, name)
         file = _Joined(magic, file)  # type: ignore[assignment]
+    plain: Any
     if magic.startswith(b"\x1f\x8b"):
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=file))
-    if magic.startswith(b"\xfd7zXZ\0"):
-        return lzma.LZMAFile(file)
-    if magic.startswith(b"BZh"):
-        return bz2.BZ2File(file)
-    if magic.startswith(b"\x28\xb5\x2f\xfd"):
+        plain = gzip.GzipFile(fileobj=file)
+    elif magic.startswith(b"\xfd7zXZ\0"):
+        plain = lzma.LZMAFile(file)  # noqa: SIM115 - closed by `_Unpacked`
+    elif magic.startswith(b"BZh"):
+        plain = bz2.BZ2File(file)
+    elif magic.startswith(b"\x28\xb5\x2f\xfd"):
         import zstandard
 
         reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        return _Lines(reader)  # type: ignore[return-value]
-    return file
+        plain = io.BufferedReader(cast("io.RawIOBase", reader), 65_536)
+    else:
+        return file
+    return cast("IO[bytes]", _Unpacked(plain, file))
 
 
 def _refuse_binary(head: bytes, name: str) -> None:

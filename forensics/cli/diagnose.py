@@ -63,6 +63,7 @@ def diagnose(
     from forensics.analysis import corrected, examine, load_rules, prepare
     from forensics.cli.launches import write_new
     from forensics.reporters import REPORTERS, View
+    from forensics.reporters.view import visible
     from forensics.sources import find
 
     names = find(source or ["-"])
@@ -88,7 +89,7 @@ def diagnose(
         )
         text = REPORTERS[format_](diagnosis, view)
         if len(names) > 1 and format_ in {"terminal", "text"}:
-            text = f"== {name}\n{text}"
+            text = f"== {visible(name)}\n{text}"
         if output is None and not quiet:
             out.write(text, None)
         texts.append(text)

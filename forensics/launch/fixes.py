@@ -100,12 +100,14 @@ def change(form: Form, fix: FixAdvice) -> list[Splice]:
     if action == "unset_env":
         return form.set_variable(target, None)
     if action == "runtime_option":
-        name = grammar.RUN_ALIASES.get(target, grammar.RUN_SHORT.get(target, target))
+        name = _canonical(target)
         return (
             form.drop_option(name)
             if (name, value) == ("--rm", "false")
             else form.set_option(name, value)
         )
+    if action == "remove_argument" and _of_the_runtime(form.launch, target):
+        return form.drop_option(_canonical(target))
     if form.launch.program is None:
         raise CannotChange("no server's command line was recognised")
     if action == "remove_argument":
@@ -118,6 +120,17 @@ def change(form: Form, fix: FixAdvice) -> list[Splice]:
     if value is None and not grammar.is_switch(canonical(target)[0]):
         raise CannotChange("which value it should have is for you to say")
     return form.set_argument(target, value)
+
+
+def _canonical(target: str) -> str:
+    """Return the long name of an option of the container runtime."""
+    return grammar.RUN_ALIASES.get(target, grammar.RUN_SHORT.get(target, target))
+
+
+def _of_the_runtime(launch: Launch, target: str) -> bool:
+    """Say whether an argument to remove is one of `docker run` and not one of the server."""
+    name = _canonical(target.strip())
+    return launch.argument(name) is None and any(o.name == name and o.words for o in launch.options)
 
 
 def holds(launch: Launch, fix: FixAdvice) -> bool:
@@ -138,7 +151,7 @@ def holds(launch: Launch, fix: FixAdvice) -> bool:
     path = [name.lstrip("-").replace("-", "_"), *(key.split(".") if key else [])]
     have = arguments(launch.arguments)
     if action == "remove_argument":
-        return _dig(have, path) is None
+        return _dig(have, path) is None and not _of_the_runtime(launch, target)
     if action == "rename_argument":
         new, new_key = canonical(value or "")
         return launch.argument(new, new_key) is not None or (
@@ -154,7 +167,7 @@ def holds(launch: Launch, fix: FixAdvice) -> bool:
 
 
 def _option_holds(launch: Launch, target: str, value: str | None) -> bool:
-    name = grammar.RUN_ALIASES.get(target, grammar.RUN_SHORT.get(target, target))
+    name = _canonical(target)
     found = [o for o in launch.options if o.name == name]
     if value == "false":
         return not found
@@ -214,6 +227,10 @@ def _rest_same(old: Launch, new: Launch, fix: FixAdvice) -> bool:
         return False
     if by_image:
         return len(old.words) == len(new.words)
+    if fix.action == "remove_argument" and _of_the_runtime(old, fix.target):
+        return [(a.name, a.value) for a in old.arguments] == [
+            (a.name, a.value) for a in new.arguments
+        ]
     if "argument" in fix.action:
         options = [(o.name, o.value) for o in old.options] == [
             (o.name, o.value) for o in new.options
@@ -229,7 +246,7 @@ def slot(fix: FixAdvice) -> tuple[str, str]:
     if fix.action in {"set_env", "unset_env"}:
         return "env", fix.target
     if fix.action == "runtime_option":
-        name = grammar.RUN_ALIASES.get(fix.target, grammar.RUN_SHORT.get(fix.target, fix.target))
+        name = _canonical(fix.target)
         listed = name in grammar.RUN_LISTS
         return "option", f"{name} {fix.value}" if listed else name
     name, key = canonical(fix.target.split()[0].partition("=")[0] if fix.target.strip() else "")

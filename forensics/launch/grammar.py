@@ -94,7 +94,8 @@ STARTER_VALUES = frozenset(("-u", "-n", "-c", "-g", "--user", "--group", "-o", "
 SWITCHES = _names(
     """
     aggregate-engine-logging allow-credentials api-key-required async-scheduling
-    calculate-kv-scales cont-batching cpu-moe data-parallel-external-lb data-parallel-hybrid-lb
+    calculate-kv-scales cont-batching cpu-moe data-parallel-multi-port-external-lb
+    data-parallel-external-lb data-parallel-hybrid-lb
     dual-chunk-attention embedding embeddings enforce-eager fail-on-environ-validation
     fully-sharded-loras headless hf-token-required is-embedding jinja kv-offload
     language-model-only log-error-stack log-requests lora-init-without-apply metrics mlock
@@ -139,6 +140,14 @@ SHORT = {
         "-dpa": "--data-parallel-address",
         "-dpp": "--data-parallel-rpc-port",
         "-dpb": "--data-parallel-backend",
+        "-dpe": "--data-parallel-external-lb",
+        "-dph": "--data-parallel-hybrid-lb",
+        "-dpm": "--data-parallel-multi-port-external-lb",
+        "-dpr": "--data-parallel-start-rank",
+        "-dc": "--diffusion-config",
+        "-ep": "--enable-expert-parallel",
+        "-pcp": "--prefill-context-parallel-size",
+        "-spec-draft-tp": "--speculative-draft-tensor-parallel-size",
         "-dcp": "--decode-context-parallel-size",
         "-q": "--quantization",
         "-r": "--node-rank",

@@ -259,9 +259,8 @@ def _name(value: str | None) -> str:
 
 
 def _tail(run: Run | None, server: Server | None) -> Word | None:
-    if server is not None:
-        if server.words:
-            return server.words[-1]
+    if server is not None and server.words:
+        return server.words[-1]
     if run is not None and run.image is not None and not run.command:
         return run.image
     return None

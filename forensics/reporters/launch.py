@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-import textwrap
 from collections.abc import Iterator
 
 from forensics.model import LaunchChange, SuggestedLaunch
-from forensics.reporters.view import visible
+from forensics.reporters.view import visible, wrap
 
 #: A piece of text and its style.
 Piece = tuple[str, str]
@@ -65,11 +64,7 @@ def _change(number: int, change: LaunchChange, width: int) -> Iterator[Line]:
 
 
 def _wrapped(text: str, first: str, width: int, style: str = "") -> Iterator[Line]:
-    indent = " " * len(first)
-    for line in textwrap.wrap(
-        visible(text), width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
-    ):
-        yield [(line, style)]
+    yield from ([(line, style)] for line in wrap(text, width, first, " " * len(first)))
 
 
 def _others(

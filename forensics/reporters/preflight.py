@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import textwrap
 
 from rich.console import Console
 from rich.text import Text
 
 from forensics.model import Diagnosis, Finding
 from forensics.reporters import launch
-from forensics.reporters.view import View, visible
+from forensics.reporters.view import View, visible, wrap
 
 _HEADS = {
     "fatal": ("WILL FAIL", "bold red"),
@@ -51,13 +50,7 @@ class _Page:
     def _wrap(
         self, text: str, indent: str = "  ", style: str = "", first: str | None = None
     ) -> None:
-        for line in textwrap.wrap(
-            visible(text),
-            self._view.width,
-            initial_indent=indent if first is None else first,
-            subsequent_indent=indent,
-            break_on_hyphens=False,
-        ):
+        for line in wrap(text, self._view.width, indent if first is None else first, indent):
             self._print(line, style)
 
     def all(self) -> None:

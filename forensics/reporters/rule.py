@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 
-from forensics.reporters.view import visible
+from forensics.reporters.view import wrap
 from forensics.rules_schema import Rule
 from forensics.ruleset import patterns_of, walk
+
+
+def placeholders_as_words(text: str) -> str:
+    """Return a rule's text with `{capture}` written as `<capture>`: no value is known yet."""
+    return re.sub(r"\{([A-Za-z_][\w.]*)\}", r"<\1>", text)
 
 
 def render(rule: Rule, file: str, width: int) -> str:
@@ -19,13 +24,8 @@ def render(rule: Rule, file: str, width: int) -> str:
     """
 
     def block(text: str, indent: str = "  ") -> list[str]:
-        return textwrap.wrap(
-            visible(text),
-            width,
-            initial_indent=indent,
-            subsequent_indent=indent,
-            break_on_hyphens=False,
-        )
+        words = placeholders_as_words(re.sub(r"\s*\n\s*", " ", text).strip())
+        return wrap(words, width, indent, indent)
 
     out = [rule.id, *block(rule.title), f"  {rule.severity}, {rule.role}, in {file}", ""]
     out += ["Looks for"]

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.docker
 IMAGE = "launch-test:1"
 PLAIN = "launch-plain:1"
 
+Done = subprocess.CompletedProcess[bytes]
 #: What is different for every container although nothing of it was asked for.
 VOLATILE = {
     "Id", "Created", "State", "Name", "ResolvConfPath", "HostnamePath", "HostsPath", "LogPath",
@@ -34,7 +35,7 @@ VOLATILE = {
 OPTIONS = [
     "--hostname", "worker", "--domainname", "example.test", "--label", "owner=it's me",
     "--label", "plain=1", "--env", "HF_HOME=/data/hub", "--env", 'JSON={"a": "b c"}',
-    "--user", "1000:1000", "--workdir", "/tmp", "--entrypoint", "/bin/sleep",
+    "--user", "1000:1000", "--workdir", "/work", "--entrypoint", "/bin/sleep",
     "--memory", "256m", "--memory-swap", "512m", "--memory-reservation", "64m", "--cpus", "0.5",
     "--cpu-shares", "512", "--pids-limit", "100", "--ulimit", "memlock=65536:65536",
     "--ulimit", "nofile=1024:2048", "--shm-size", "128m", "--ipc", "shareable",
@@ -42,7 +43,7 @@ OPTIONS = [
     "--log-opt", "max-file=2", "--health-cmd", "test -e '/tmp/a b' || exit 1",
     "--health-interval", "30s", "--health-timeout", "5s", "--health-retries", "4",
     "--health-start-period", "90s", "--cap-add", "SYS_PTRACE", "--cap-drop", "NET_RAW",
-    "--security-opt", "no-new-privileges", "--read-only", "--tmpfs", "/tmp:size=16m",
+    "--security-opt", "no-new-privileges", "--read-only", "--tmpfs", "/work:size=16m",
     "--volume", "cache:/cache", "--mount", "type=tmpfs,target=/scratch,tmpfs-size=1048576",
     "--add-host", "hub:10.0.0.1", "--dns", "10.0.0.2", "--dns-search", "example.test",
     "--stop-signal", "SIGINT", "--stop-timeout", "42", "--init", "--tty", "--interactive",
@@ -71,7 +72,7 @@ class Engine:
                 raise TimeoutError((folder / "log").read_text(errors="replace")[-2000:])
             time.sleep(0.1)
 
-    def docker(self, *words: str, check: bool = True, data: bytes = b"") -> Any:
+    def docker(self, *words: str, check: bool = True, data: bytes = b"") -> Done:
         done = subprocess.run(
             ["docker", *words], env=self.environment, capture_output=True, timeout=120,
             input=data, check=False,
@@ -80,7 +81,7 @@ class Engine:
             raise AssertionError(done.stderr.decode())
         return done
 
-    def shell(self, script: str) -> Any:
+    def shell(self, script: str) -> Done:
         done = subprocess.run(
             ["bash", "-c", script], env=self.environment, capture_output=True, check=False
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from forensics.launch.forms import Form
 from forensics.launch.model import CannotChange
 from forensics.launch.reading import from_log, read_one
 from forensics.launch.suggesting import again, correct
-from forensics.model import Action, Finding, FixAdvice, Safety
+from forensics.model import Action, Finding, FixAdvice, Role, Safety, Severity
 
 DIGEST = "vllm/vllm-openai@sha256:" + "3" * 64
 SCRIPT = """#!/bin/bash
@@ -296,7 +295,7 @@ def test_fixes_of_one_thing_exclude_each_other() -> None:
 
 
 def finding(
-    rule: str, *fixes: FixAdvice, role: Any = "advice", severity: Any = "warning"
+    rule: str, *fixes: FixAdvice, role: Role = "advice", severity: Severity = "warning"
 ) -> Finding:
     return Finding(rule, rule, severity, role, 0.9, None, "", [], {}, list(fixes), [])
 

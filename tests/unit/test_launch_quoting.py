@@ -17,11 +17,11 @@ from forensics.launch.model import CannotChange, spliced
 from forensics.launch.reading import read_all, read_one
 
 #: Text that a command line can hold: no NUL, and no halves of surrogate pairs.
-TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=30)
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 #: What people do type: quotes, dollars, braces, blanks, backslashes, percents.
 NASTY = st.text("ab'\"\\$`%{}[]!#&|;<>*?~=:, \t-@(1.0äé", max_size=24)
 LINE = st.text(
-    st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"), exclude_characters="\ufeff"),
+    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="\ufeff"),
     max_size=30,
 )
 JSON = st.recursive(

@@ -9,10 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from forensics.analysis import Engine, prepare
 from forensics.errors import SourceError
+from forensics.launch import grammar
 from forensics.launch.facts import context_of, version_of_image
 from forensics.launch.reading import read_one
 from forensics.model import Hardware
@@ -53,7 +55,7 @@ def test_the_launch_of_a_spark_is_corrected_in_one_go(name: str, gpu: str | None
     # Each change says what and why, and everything else is as it was.
     assert all(c.text and c.why for c in suggested.changes)
     assert {c.action for c in suggested.changes} <= {
-        "runtime_option", "switch_image", "pin_digest", "set_argument",
+        "remove_argument", "switch_image", "pin_digest", "set_argument",
     }  # fmt: skip
     changed = [row for row in suggested.diff.splitlines()[2:] if row[:1] == "-"]
     assert len(changed) == 3
@@ -125,8 +127,6 @@ def test_every_sample_is_checked_without_an_error() -> None:
 
 
 def test_the_same_launch_gives_the_same_bytes() -> None:
-    import msgspec
-
     text = (SAMPLES / "script/nemotron-spark.sh").read_text()
     assert msgspec.json.encode(checked(text).diagnosis) == msgspec.json.encode(
         checked(text).diagnosis
@@ -138,8 +138,6 @@ def test_a_secret_is_masked_in_the_report_and_kept_in_the_file() -> None:
     one = checked(
         f"docker run --rm -e HF_TOKEN={token} --gpus all vllm/vllm-openai:v0.20.0 --model /m\n"
     )
-    import msgspec
-
     assert token not in msgspec.json.encode(one.diagnosis).decode()
     assert "preflight.secret-on-command-line" in rules(one)
     assert one.correction is not None
@@ -167,8 +165,6 @@ def test_the_version_of_an_image(image: str | None, expected: dict[str, str]) ->
 
 
 def test_short_options_are_those_of_the_table() -> None:
-    from forensics.launch import grammar
-
     flags: dict[str, Any] = engine().rules.tables["flags"]["flags"]
     table = {short: name for name, entry in flags.items() for short in entry.get("short") or []}
     # -O was --compilation-config once and is a level of optimization now.
