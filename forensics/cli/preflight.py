@@ -45,6 +45,10 @@ def preflight(
         Path | None,
         typer.Option("--model-config", help="The model's config.json, or its folder."),
     ] = None,
+    skip_unrelated: Annotated[
+        bool,
+        typer.Option("--skip-unrelated", help="Pass over files that start nothing (for hooks)."),
+    ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also say which rules could not be told.")
     ] = False,
@@ -59,6 +63,7 @@ def preflight(
     from forensics.analysis import load_rules, prepare
     from forensics.cli import output as out
     from forensics.errors import UsageError
+    from forensics.launch.model import NothingStarted
     from forensics.model import Hardware
     from forensics.reporters import View
 
@@ -66,11 +71,13 @@ def preflight(
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
     stated = Hardware(gpu, compute_capability, arch)
     engine = prepare(load_rules(rules or []))
-    checked = [
-        one
-        for name in launch
-        for one in _check(name, engine, stated, engine_version, model_config, offline=offline)
-    ]
+    checked = []
+    for name in launch:
+        try:
+            checked += _check(name, engine, stated, engine_version, model_config, offline=offline)
+        except NothingStarted:
+            if not skip_unrelated:
+                raise
     if apply_to is not None:
         _apply(checked, apply_to)
     view = View(

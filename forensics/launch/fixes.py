@@ -17,7 +17,7 @@ from forensics.errors import SourceError
 from forensics.launch import grammar
 from forensics.launch.commandline import canonical
 from forensics.launch.forms import Form, same_thing
-from forensics.launch.model import Applied, CannotChange, Launch, Splice, spliced
+from forensics.launch.model import Applied, CannotChange, Launch, Option, Splice, spliced
 from forensics.launch.values import arguments, typed
 from forensics.model import Finding, FixAdvice
 
@@ -222,21 +222,19 @@ def _rest_same(old: Launch, new: Launch, fix: FixAdvice) -> bool:
     """Say whether a change left alone what it does not speak of."""
     if fix.action not in {"switch_image", "pin_digest"} and old.image != new.image:
         return False
-    by_image = fix.action in {"switch_image", "pin_digest"}
-    if not by_image and (old.program != new.program or old.model != new.model):
-        return False
-    if by_image:
+    if fix.action in {"switch_image", "pin_digest"}:
         return len(old.words) == len(new.words)
-    if fix.action == "remove_argument" and _of_the_runtime(old, fix.target):
-        return [(a.name, a.value) for a in old.arguments] == [
-            (a.name, a.value) for a in new.arguments
-        ]
-    if "argument" in fix.action:
-        options = [(o.name, o.value) for o in old.options] == [
-            (o.name, o.value) for o in new.options
-        ]
-        return options and len(old.environment) == len(new.environment)
-    return [(a.name, a.value) for a in old.arguments] == [(a.name, a.value) for a in new.arguments]
+    if old.program != new.program or old.model != new.model:
+        return False
+    of_server = "argument" in fix.action and not _of_the_runtime(old, fix.target)
+    if of_server:
+        same = _pairs(old.options) == _pairs(new.options)
+        return same and len(old.environment) == len(new.environment)
+    return _pairs(old.arguments) == _pairs(new.arguments)
+
+
+def _pairs(options: Iterable[Option]) -> list[tuple[str, str | None]]:
+    return [(option.name, option.value) for option in options]
 
 
 def slot(fix: FixAdvice) -> tuple[str, str]:

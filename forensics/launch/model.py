@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from forensics.errors import SourceError
 from forensics.model import Action, Safety
 
 Kind = Literal["script", "compose", "systemd", "kubernetes", "inspect", "log"]
@@ -153,6 +154,10 @@ class Applied(Struct, frozen=True):
 
 
 Values = dict[str, Any]
+
+
+class NothingStarted(SourceError):  # noqa: N818 - it says what is so, and may be passed over
+    """A text starts no container and no server that is known."""
 
 
 class CannotChange(Exception):  # noqa: N818 - control flow: the reason is shown, nothing failed

@@ -11,7 +11,7 @@ from forensics.errors import SourceError
 from forensics.launch import compose, inspected, kubernetes, logged, script, systemd, yamltext
 from forensics.launch.commandline import read_server
 from forensics.launch.forms import Form
-from forensics.launch.model import Launch, Word, line_of
+from forensics.launch.model import Launch, NothingStarted, Word, line_of
 from forensics.launch.script import Beside, nothing_beside
 
 MAX_CHARS = 1_000_000
@@ -47,7 +47,7 @@ def read_all(text: str, name: str, beside: Beside = nothing_beside) -> list[Form
     else:
         found = [*script.read(text, name, beside)]
     if not found:
-        raise SourceError(
+        raise NothingStarted(
             f"{name} starts no container and no server that is known",
             "give a script with docker run, a compose file, a unit, a manifest or inspect JSON",
         )

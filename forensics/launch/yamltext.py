@@ -7,6 +7,7 @@ text itself is never rendered, so comments, quotes and layout survive whatever i
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,12 +40,16 @@ def documents(text: str, name: str) -> list[Any]:
         SourceError: It is no YAML.
     """
     from ruamel.yaml import YAML  # noqa: PLC0415 - only where YAML is read
-    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
+    from ruamel.yaml.error import ReusedAnchorWarning, YAMLError  # noqa: PLC0415
 
     if len(text) > MAX_CHARS:
         raise SourceError(f"{name} is too large for a launch file")
     try:
-        found = [node for node in YAML(typ="rt", pure=True).compose_all(text) if node is not None]
+        with warnings.catch_warnings():
+            # An anchor that is set again counts from there on, as in every reader.
+            warnings.simplefilter("ignore", ReusedAnchorWarning)
+            nodes = list(YAML(typ="rt", pure=True).compose_all(text))
+        found = [node for node in nodes if node is not None]
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = str(getattr(error, "problem", None) or error).splitlines()[0]

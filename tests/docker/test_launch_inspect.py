@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -202,3 +203,52 @@ def test_options_that_this_engine_could_not_start(engine: Engine, options: list[
 
     assert after == before, script
     engine.docker("rm", "-f", "made")
+
+
+def preflight(engine: Engine, *words: str, data: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "forensics", "preflight", *words], env=engine.environment,
+        capture_output=True, text=True, input=data, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_a_container_is_checked_by_its_name(engine: Engine) -> None:
+    engine.docker(
+        "create", "--name", "served", "--rm", "--network", "host", "--entrypoint", "vllm",
+        IMAGE, "serve", "org/m", "--speculative-config", '{"method":"ngram"}',
+    )  # fmt: skip
+
+    done = preflight(engine, "docker:served", "--format", "json")
+
+    document = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert document["run"]["engine"] == "vllm"
+    assert document["root_cause"]["rule"] == "preflight.speculative-tokens-missing"
+    assert document["suggested_launch"]["kind"] == "inspect"
+    assert "--rm" not in document["suggested_launch"]["text"]
+    engine.docker("rm", "-f", "served")
+    gone = preflight(engine, "docker:served")
+    assert (gone.returncode, gone.stdout) == (2, "")
+    assert "no container served" in gone.stderr
+
+
+def test_a_name_that_is_taken_is_said_unless_offline(engine: Engine) -> None:
+    engine.docker("create", "--name", "taken", "--network", "none", IMAGE)
+    script = "docker run --name taken --gpus all vllm/vllm-openai:v0.20.0 --model org/m\n"
+
+    asked = json.loads(preflight(engine, "-", "-f", "json", data=script).stdout)
+    unasked = json.loads(preflight(engine, "-", "-f", "json", "--offline", data=script).stdout)
+
+    assert "preflight.name-in-use" in [f["rule"] for f in asked["findings"]]
+    assert "preflight.name-in-use" not in [f["rule"] for f in unasked["findings"]]
+    engine.docker("rm", "-f", "taken")
+
+
+def test_an_engine_out_of_reach_is_no_error_of_the_launch(engine: Engine) -> None:
+    engine.environment = engine.environment | {"DOCKER_HOST": f"unix://{engine.folder}/nowhere"}
+    try:
+        script = "docker run --name x --gpus all vllm/vllm-openai:v0.20.0 --model org/m\n"
+        assert preflight(engine, "-", data=script).stderr == ""
+        assert "out of reach" in preflight(engine, "docker:x").stderr
+    finally:
+        engine.environment = engine.environment | {"DOCKER_HOST": f"unix://{engine.folder}/s"}

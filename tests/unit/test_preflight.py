@@ -294,3 +294,11 @@ def test_an_inspect_file_beside_the_log_is_rebuilt(tmp_path: Path) -> None:
     assert suggested["kind"] == "inspect"
     assert suggested["text"].startswith("docker run -d \\\n  --name nemotron")
     assert "--swap-space" not in suggested["text"]
+
+
+def test_files_that_start_nothing_are_passed_over_where_asked(tmp_path: Path) -> None:
+    other = tmp_path / "compose.yaml"
+    other.write_text("volumes:\n  a: {}\n")
+    assert forensics("preflight", str(other), "--offline").returncode == 2
+    done = forensics("preflight", str(other), "--offline", "--skip-unrelated")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
