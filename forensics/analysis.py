@@ -159,7 +159,7 @@ def examine(
     finally:
         opened.file.close()
     correction = corrected(diagnosis, evidence, launch or launch_beside(source))
-    if correction is not None:
+    if correction is not None and correction.offers:
         shown = redaction.value(msgspec.to_builtins(correction.shown))
         suggested = msgspec.convert(shown, SuggestedLaunch)
         diagnosis = msgspec.structs.replace(diagnosis, suggested_launch=suggested)

@@ -232,6 +232,14 @@ def _ranked(found: Sequence[tuple[Rule, Finding]]) -> list[Finding]:
     return result
 
 
+def _unwritten(correction: Correction | None) -> list[str]:
+    """Say why no corrected launch is offered although something should be changed."""
+    if correction is None or correction.offers:
+        return []
+    refused = [c for c in correction.shown.not_changed if c.problem != "the launch is already so"]
+    return [f"{c.text.rstrip('.')}: not written into the launch, {c.problem}" for c in refused]
+
+
 def _root_cause(finding: Finding, launch: Launch) -> RootCause:
     first = finding.evidence[0] if finding.evidence else Citation(1, "")
     key = f"{finding.rule}\0{sorted(finding.captures.items())}\0{launch.program}"
@@ -259,9 +267,9 @@ def _diagnosis(
         last_milestone=None,
         root_cause=triage.root_cause,
         findings=list(triage.findings),
-        suggested_launch=correction.shown if correction else None,
+        suggested_launch=correction.shown if correction and correction.offers else None,
         next_steps=[],
-        limits=list(evidence.limits),
+        limits=[*evidence.limits, *_unwritten(correction)],
     )
     return msgspec.convert(redaction.value(msgspec.to_builtins(found)), Diagnosis)
 

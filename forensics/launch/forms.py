@@ -18,6 +18,9 @@ from forensics.launch.commandline import canonical
 from forensics.launch.model import CannotChange, Launch, Option, Splice, Word
 from forensics.launch.values import as_text, compact, merged, nested, typed
 
+#: Where several words have one place.
+_SHARED = "a variable, or a quoted script"
+
 
 class Form(ABC):
     """One launch in its text.
@@ -149,7 +152,7 @@ class Form(ABC):
         if len(option.words) == 1:
             return self.insert(option.words[0], [text])
         if any(not w.whole for w in option.words[1:]):
-            raise CannotChange(f"the value of {option.name} comes from a variable with more in it")
+            raise CannotChange(f"the value of {option.name} shares its place ({_SHARED})")
         found = self.replace(option.words[1], text)
         return found + (self.remove(option.words[2:]) if option.words[2:] else [])
 
@@ -163,12 +166,12 @@ class Form(ABC):
 
     def _must_be_whole(self, option: Option) -> None:
         if not option.words or any(not word.whole for word in option.words):
-            raise CannotChange(f"{option.name} comes from a variable with more in it")
+            raise CannotChange(f"{option.name} shares its place with other words ({_SHARED})")
 
     def must_change(self, words: Sequence[Word]) -> None:
         """Refuse words that share their place with others."""
         if any(not word.whole for word in words):
-            raise CannotChange("it comes from a variable with more in it")
+            raise CannotChange(f"it shares its place with other words ({_SHARED})")
 
 
 def _first(option: Option) -> Word:

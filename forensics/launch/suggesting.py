@@ -30,6 +30,11 @@ class Correction(Struct, frozen=True):
     text: str
     shown: SuggestedLaunch
 
+    @property
+    def offers(self) -> bool:
+        """Say whether there is anything that could be changed."""
+        return bool(self.shown.changes or self.shown.alternatives)
+
 
 def again(form: Form, beside: Beside = nothing_beside) -> fixes.Read:
     """Return what reads a changed text and finds the same launch in it."""
@@ -71,7 +76,7 @@ def correct(
     *,
     before_start: bool = False,
 ) -> Correction | None:
-    """Return the launch with what the findings advise, None where nothing can be changed.
+    """Return the launch with what the findings advise, None where they advise nothing.
 
     The best fix that fits is taken of the root cause and of every other finding that warns (there
     only if it is safe, before a start in any case); what would change the same thing otherwise is
@@ -85,8 +90,6 @@ def correct(
     if not done.applied and not done.refused:
         return None
     others = fixes.alternatives(main, form, once_more, [fix for _, fix in chosen])
-    if not done.applied and not others:
-        return None
     name = form.launch.name.rpartition("/")[2] or "launch"
     name = f"{name}.sh" if form.launch.kind in {"inspect", "log"} else name
     old = form.launch.text

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from forensics.launch import commandline, grammar, quoting
+from forensics.launch import commandline, grammar, quoting, shell
 from forensics.launch.forms import Form, same_thing
 from forensics.launch.model import (
     CannotChange,
@@ -293,6 +293,19 @@ def read(text: str, name: str, beside: Beside = nothing_beside) -> list[SystemdF
     return [_form(text, name, starts[-1], environment, variables)]
 
 
+def _inside_shell(words: Sequence[Word]) -> list[Word]:
+    """Return the words of `sh -c '…'` that start a server: they can be read, not changed."""
+    for i, word in enumerate(words[:-2]):
+        if re.search(r"(?:^|/)(?:ba|da|z)?sh$", word.value) and words[i + 1].value.endswith("c"):
+            place = words[i + 2]
+            for command in shell.parse(place.value).commands:
+                own = command.words[commandline.skip_starters(command.words) :]
+                if commandline.find_server(own) is not None:
+                    at = place.start, place.end
+                    return [Word(w.value, *at, w.exact, whole=False) for w in own]
+    return []
+
+
 def _form(
     text: str,
     name: str,
@@ -311,8 +324,9 @@ def _form(
         return line_of(text, word.start)
 
     run = commandline.read_run(words, line)
+    inside = _inside_shell(run.command if run else words)
     image = run.image.value if run and run.image else None
-    server = commandline.read_server(run.command if run else words, line, image)
+    server = commandline.read_server(inside or (run.command if run else words), line, image)
     if run is not None:
         variables = environment_of(run.options)
     model, place = model_of(server, variables)

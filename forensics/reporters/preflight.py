@@ -57,6 +57,8 @@ class _Page:
         findings = self._diagnosis.findings
         worst = min((f.severity for f in findings), key=list(_HEADS).index, default="info")
         word, style = _HEADS[worst]
+        if self._diagnosis.run.engine is None and worst == "info":
+            word, style = "INCOMPLETE", "bold yellow"
         head = Text(f"{word}  ", style=style)
         head.append(visible(self._counted()), style="bold")
         self._console.print(head)

@@ -327,7 +327,13 @@ def test_the_best_fix_of_each_finding_is_taken_and_the_others_are_alternatives()
 
 
 def test_no_fix_that_fits_means_no_suggestion() -> None:
-    assert correct(form_of("script"), [finding("x", fix("change_host", "driver"))]) is None
+    found = correct(form_of("script"), [finding("x", fix("change_host", "driver"))])
+    assert found is not None
+    assert not found.offers
+    assert [c.problem for c in found.shown.not_changed] == [
+        "it is done on the host, not in the launch"
+    ]
+    assert correct(form_of("script"), []) is None
 
 
 def test_an_exact_fix_has_no_reason_against_it() -> None:

@@ -115,6 +115,14 @@ def test_a_launch_without_fault_has_no_root_cause() -> None:
     assert one.correction is None
 
 
+def test_what_stands_in_a_quoted_script_of_a_unit_is_checked_and_not_changed() -> None:
+    text = "[Service]\nExecStart=/bin/sh -c 'vllm serve m/x --gpu-memory-utilization 90'\n"
+    one = checked(text, "a.service")
+    assert rules(one) == ["preflight.memory-utilization-above-one"]
+    assert one.diagnosis.suggested_launch is None
+    assert any("not written into the launch" in text for text in one.diagnosis.limits)
+
+
 def test_every_sample_is_checked_without_an_error() -> None:
     for path in sorted(SAMPLES.glob("*/*")):
         one = checked(path.read_bytes().decode(), path.name)
