@@ -19,10 +19,10 @@ from forensics.analysis import Engine
 from forensics.conditions import Answer, View, evaluate
 from forensics.envelopes import detect
 from forensics.evidence import Builder, index_of
+from forensics.launch.common import Beside, nothing_beside
 from forensics.launch.facts import context_of, places_of, version_of_image
 from forensics.launch.forms import Form
 from forensics.launch.model import Launch
-from forensics.launch.script import Beside, nothing_beside
 from forensics.launch.suggesting import Correction, correct
 from forensics.model import (
     DIAGNOSIS_SCHEMA,

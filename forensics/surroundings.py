@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from forensics.errors import SourceError, UsageError
+from forensics.launch.common import Beside
 from forensics.launch.model import Launch
 from forensics.launch.reading import MAX_CHARS
-from forensics.launch.script import Beside
 from forensics.model import Hardware
 
 _SMALL = 1_000_000

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from forensics import surroundings
 from forensics.errors import SourceError, UsageError
+from forensics.launch.common import Beside, nothing_beside
 from forensics.launch.forms import Form
 from forensics.launch.reading import MAX_CHARS, from_inspect, read_all
-from forensics.launch.script import Beside, nothing_beside
 from forensics.launch.suggesting import Correction
 
 

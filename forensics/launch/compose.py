@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from forensics.launch import commandline, quoting, yamltext
+from forensics.launch.common import Beside, model_of, nothing_beside, read_env_file
 from forensics.launch.forms import same_thing
 from forensics.launch.model import (
     CannotChange,
@@ -17,7 +18,6 @@ from forensics.launch.model import (
     Variable,
     line_of,
 )
-from forensics.launch.script import Beside, model_of, nothing_beside, read_env_file
 from forensics.launch.yamlform import Line, YamlForm, interpolate, read_line
 from forensics.launch.yamltext import Entry, entries, entry_of, get, items, scalar
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from forensics.launch import commandline, quoting, yamltext
+from forensics.launch.common import model_of
 from forensics.launch.model import (
     CannotChange,
     Launch,
@@ -17,7 +18,6 @@ from forensics.launch.model import (
     Word,
     line_of,
 )
-from forensics.launch.script import model_of
 from forensics.launch.yamlform import Line, YamlForm, read_line
 from forensics.launch.yamltext import entries, entry_of, get, items, scalar
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from forensics.errors import SourceError
 from forensics.launch import compose, inspected, kubernetes, logged, script, systemd, yamltext
 from forensics.launch.commandline import read_server
+from forensics.launch.common import Beside, model_of, nothing_beside
 from forensics.launch.forms import Form
 from forensics.launch.model import Launch, NothingStarted, Word, line_of
-from forensics.launch.script import Beside, nothing_beside
 
 MAX_CHARS = 1_000_000
 
@@ -119,7 +119,7 @@ def _with_entrypoint(form: script.ScriptForm, launch: Launch, entrypoint: list[s
     form.server = server
     if form.run.command:
         form.tail = form.run.command[-1]
-    model, _ = script.model_of(server, launch.environment)
+    model, _ = model_of(server, launch.environment)
     return replace(launch, program=server.program, arguments=server.arguments, model=model)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from forensics.launch import grammar, quoting, shell
 from forensics.launch.commandline import (
@@ -15,11 +15,17 @@ from forensics.launch.commandline import (
     read_server,
     skip_starters,
 )
+from forensics.launch.common import (
+    Beside,
+    environment_of,
+    model_of,
+    nothing_beside,
+    read_env_file,
+)
 from forensics.launch.forms import Form, same_thing
 from forensics.launch.model import (
     CannotChange,
     Launch,
-    Option,
     Problem,
     Splice,
     Variable,
@@ -31,13 +37,6 @@ _SHELLS = {"bash", "sh", "dash", "zsh"}
 _BLANK_AFTER = re.compile(r"\\[ \t]+$", re.MULTILINE)
 _COMMENT_INSIDE = re.compile(r"\\\n[ \t]*#[^\n]*")
 _GAP = re.compile(r"(?:[ \t]|\\?\r?\n)*\Z")
-#: Reads a file beside the launch (an env file); None where there is none.
-Beside = Callable[[str], str | None]
-
-
-def nothing_beside(_: str) -> str | None:
-    """Read no file beside the launch."""
-    return None
 
 
 class ScriptForm(Form):
@@ -352,16 +351,6 @@ def _files(run: Run, beside: Beside) -> dict[str, str]:
     return found
 
 
-def read_env_file(body: str) -> dict[str, str]:
-    """Read `NAME=value` lines; comments and lines without a value are left out."""
-    found: dict[str, str] = {}
-    for line in body.splitlines():
-        name, equals, value = line.strip().removeprefix("export ").partition("=")
-        if equals and re.fullmatch(r"[A-Za-z_]\w*", name.strip()):
-            found[name.strip()] = value.strip().strip("\"'")
-    return found
-
-
 def _form(
     command: shell.Command,
     script: shell.Script,
@@ -407,36 +396,12 @@ def _form(
     return ScriptForm(launch, run, server, command, nested)
 
 
-def environment_of(options: Sequence[Option]) -> list[Variable]:
-    """Return what `--env` options set."""
-    return [
-        Variable(_name(o.value), o.value.partition("=")[2] if "=" in o.value else None, o.line)
-        for o in options
-        if o.name == "--env" and o.value
-    ]
-
-
 def _from_env(words: Sequence[Word], text: str) -> Iterator[Variable]:
     """Yield what `env A=b` sets before a command."""
     for word in words[: skip_starters(words)]:
         found = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word.value, re.DOTALL)
         if found:
             yield Variable(found[1], found[2], line_of(text, word.start))
-
-
-def model_of(
-    server: Server | None, variables: Sequence[Variable]
-) -> tuple[str | None, Word | None]:
-    """Return the model that a server is given, and the word that says so."""
-    if server is None:
-        return None, None
-    for option in reversed(server.arguments):
-        if option.name in {"--model", "--model-path", "--model-id", "--hf-repo"} and option.value:
-            return option.value, option.words[-1] if option.words else None
-    if server.model is not None:
-        return server.model.value, server.model
-    named = {v.name: v.value for v in variables}
-    return named.get("MODEL_ID"), None
 
 
 def _problems(command: shell.Command, text: str) -> Iterator[Problem]:

@@ -9,10 +9,11 @@ from msgspec.structs import asdict, replace
 
 from forensics.errors import SourceError
 from forensics.launch import fixes
+from forensics.launch.common import Beside, nothing_beside
 from forensics.launch.forms import Form
 from forensics.launch.model import Applied
 from forensics.launch.reading import from_inspect, read_all
-from forensics.launch.script import Beside, nothing_beside, read
+from forensics.launch.script import read
 from forensics.model import (
     Finding,
     FixAdvice,

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from forensics.launch import commandline, grammar, quoting, shell
+from forensics.launch.common import Beside, environment_of, model_of, nothing_beside, read_env_file
 from forensics.launch.forms import Form, same_thing
 from forensics.launch.model import (
     CannotChange,
@@ -22,13 +23,6 @@ from forensics.launch.model import (
     Variable,
     Word,
     line_of,
-)
-from forensics.launch.script import (
-    Beside,
-    environment_of,
-    model_of,
-    nothing_beside,
-    read_env_file,
 )
 
 _SECTION = re.compile(r"^\[(\w[\w -]*)\]\s*$", re.MULTILINE)
