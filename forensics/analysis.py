@@ -27,6 +27,7 @@ from forensics.model import (
     Context,
     Diagnosis,
     Evidence,
+    Excerpt,
     Outcome,
     RuleStamp,
     Source,
@@ -198,7 +199,28 @@ def examine_reader(
     )
     judgement = judge(evidence)
     triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
-    return _diagnosis(evidence, judgement.outcome, triage, engine.rules), triage, evidence
+    found = _diagnosis(evidence, judgement.outcome, triage, engine.rules)
+    return found, _shown(triage), _quotable(evidence)
+
+
+def _quotable(evidence: Evidence) -> Evidence:
+    """Return evidence whose quoted neighbours hold no secret."""
+    excerpts = {
+        line: Excerpt(
+            tuple((n, redaction.text(text)) for n, text in excerpt.before),
+            tuple((n, redaction.text(text)) for n, text in excerpt.after),
+        )
+        for line, excerpt in evidence.excerpts.items()
+    }
+    return msgspec.structs.replace(evidence, excerpts=excerpts)
+
+
+def _shown(triage: Triage) -> Triage:
+    """Return the working of a triage without the secrets that conditions may have met."""
+    considered = tuple(
+        msgspec.structs.replace(one, why=redaction.text(one.why)) for one in triage.considered
+    )
+    return msgspec.structs.replace(triage, considered=considered)
 
 
 Scanned = tuple[Block, list[tuple[int, int]]]
@@ -325,3 +347,8 @@ def _limits(evidence: Evidence) -> Iterator[str]:
         )
         if evidence.run.exit_code is None:
             yield "the exit code is not known (see `docker inspect`, or give --exit-code)"
+    run = evidence.run
+    if evidence.ending == "orderly" and run.exit_code not in {None, 0, 130, 143}:
+        yield f"the log ends in order, yet the exit code is {run.exit_code}: more came after it"
+    if evidence.ending == "orderly" and run.oom_killed:
+        yield "the log ends in order, yet the engine says that memory ran out in the container"

@@ -253,5 +253,7 @@ def _refuse_binary(head: bytes, name: str) -> None:
         if head.startswith(magic):
             raise SourceError(f"{name} is {what}, not a log", "give the text of a log")
     odd = sum(head.count(bytes([code])) for code in range(32) if code not in _TEXT_CONTROLS)
-    if odd * 10 > len(head):
+    foreign = head.decode("utf-8", "replace").count("\ufffd")
+    # A log in another encoding has foreign bytes, but no control characters among them.
+    if odd * 10 > len(head) or (odd * 50 > len(head) and foreign * 10 > len(head)):
         raise SourceError(f"{name} is not text", "give a log as the server printed it")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from forensics.launch.forms import Form
+    from forensics.model import Context
 
 FORMATS = ("terminal", "text", "json", "markdown", "sarif")
 
@@ -56,26 +60,36 @@ def diagnose(
 ) -> int:
     """Name the root cause of a failed run, the lines that prove it, and what to change."""
     from forensics.cli import output as out
-    from forensics.errors import UsageError
+    from forensics.errors import SourceError, UsageError
 
     if format_ not in FORMATS:
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
     from forensics.analysis import corrected, examine, load_rules, prepare
     from forensics.cli.launches import write_new
+    from forensics.cli.output import say
     from forensics.reporters import REPORTERS, View
     from forensics.reporters.view import visible
     from forensics.sources import find
 
     names = find(source or ["-"])
+    out.refuse_overwrite(output, names)
     form = _launch(launch, apply_to, len(names))
     known = _context(exit_code, inspect, running=running)
     if form is not None:
         known = _with_launch(known, form, names[0])
     engine = prepare(load_rules(rules or []))
-    failed, texts = False, []
+    failed, broken, texts = False, False, []
     color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
     for name in names:
-        diagnosis, triage, evidence = examine(name, engine, known, form)
+        try:
+            diagnosis, triage, evidence = examine(name, engine, known, form)
+        except SourceError as error:
+            if len(names) == 1:
+                raise
+            # One bad file among many costs its own line, not the others.
+            say(str(error))
+            broken = True
+            continue
         if apply_to is not None:
             write_new(corrected(diagnosis, evidence, form), apply_to, Path(launch or ""))
         failed |= diagnosis.verdict in {"diagnosed", "suspected", "inconclusive"}
@@ -95,10 +109,10 @@ def diagnose(
         texts.append(text)
     if output is not None:
         out.write("".join(texts), output)
-    return int(failed)
+    return 2 if broken else int(failed)
 
 
-def _context(exit_code: int | None, inspect: Path | None, *, running: bool):  # type: ignore[no-untyped-def] # noqa: ANN202
+def _context(exit_code: int | None, inspect: Path | None, *, running: bool) -> Context | None:
     """Return what the options state beside the log, None if they state nothing."""
     from msgspec.structs import replace
 
@@ -106,6 +120,8 @@ def _context(exit_code: int | None, inspect: Path | None, *, running: bool):  # 
     from forensics.inspection import read
     from forensics.model import Context
 
+    if exit_code is not None and not 0 <= exit_code <= 255:  # noqa: PLR2004 - a byte, by POSIX
+        raise UsageError(f"--exit-code {exit_code} is none", "a number from 0 to 255")
     if exit_code is not None and running:
         raise UsageError("--exit-code and --running exclude each other")
     context = None
@@ -121,7 +137,7 @@ def _context(exit_code: int | None, inspect: Path | None, *, running: bool):  # 
     return context
 
 
-def _launch(name: str | None, apply_to: Path | None, sources: int):  # type: ignore[no-untyped-def] # noqa: ANN202
+def _launch(name: str | None, apply_to: Path | None, sources: int) -> Form | None:
     """Return the launch that the options name, None if they name none."""
     from forensics.cli.launches import read
     from forensics.errors import UsageError
@@ -131,7 +147,7 @@ def _launch(name: str | None, apply_to: Path | None, sources: int):  # type: ign
     return read(name)[0][0] if name is not None else None
 
 
-def _with_launch(known, form, source: str):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _with_launch(known: Context | None, form: Form, source: str) -> Context:
     """Lay what a launch says under what else is known (the engine's own word wins)."""
     from msgspec.structs import asdict, replace
 

@@ -69,6 +69,7 @@ def preflight(
 
     if format_ not in FORMATS:
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
+    out.refuse_overwrite(output, launch)
     stated = Hardware(gpu, compute_capability, arch)
     engine = prepare(load_rules(rules or []))
     checked = []
