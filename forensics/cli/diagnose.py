@@ -78,7 +78,7 @@ def diagnose(
     if form is not None:
         known = _with_launch(known, form, names[0])
     engine = prepare(load_rules(rules or []))
-    failed, broken, texts = False, False, []
+    failed, broken, texts, correction = False, False, [], None
     color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
     for name in names:
         try:
@@ -90,8 +90,6 @@ def diagnose(
             say(str(error))
             broken = True
             continue
-        if apply_to is not None:
-            write_new(corrected(diagnosis, evidence, form), apply_to, Path(launch or ""))
         failed |= diagnosis.verdict in {"diagnosed", "suspected", "inconclusive"}
         view = View(
             width=out.width(),
@@ -107,8 +105,11 @@ def diagnose(
         if output is None and not quiet:
             out.write(text, None)
         texts.append(text)
+        correction = corrected(diagnosis, evidence, form) if apply_to is not None else None
     if output is not None:
         out.write("".join(texts), output)
+    if apply_to is not None:
+        write_new(correction, apply_to, Path(launch or ""))
     return 2 if broken else int(failed)
 
 
@@ -153,8 +154,9 @@ def _with_launch(known: Context | None, form: Form, source: str) -> Context:
 
     from forensics.analysis import context_beside
     from forensics.launch.facts import context_of
+    from forensics.model import Context
 
     known = known if known is not None else context_beside(source)
-    said = asdict(context_of(form.launch))
-    missing = {k: v for k, v in said.items() if v not in (None, {}) and not asdict(known)[k]}
+    said, have, nothing = asdict(context_of(form.launch)), asdict(known), asdict(Context())
+    missing = {k: v for k, v in said.items() if have[k] == nothing[k] and v != nothing[k]}
     return replace(known, **missing)

@@ -62,6 +62,7 @@ def preflight(
     """Check launch commands before they are started, and hand back corrected ones."""
     from forensics.analysis import load_rules, prepare
     from forensics.cli import output as out
+    from forensics.cli.launches import write_new
     from forensics.errors import UsageError
     from forensics.launch.model import NothingStarted
     from forensics.model import Hardware
@@ -79,8 +80,8 @@ def preflight(
         except NothingStarted:
             if not skip_unrelated:
                 raise
-    if apply_to is not None:
-        _apply(checked, apply_to)
+    if apply_to is not None and len(checked) != 1:
+        raise UsageError("--apply-to takes one launch", f"these are {len(checked)}")
     view = View(
         width=out.width(),
         color=format_ == "terminal"
@@ -91,6 +92,8 @@ def preflight(
     text = _text(checked, format_, view, explain=explain)
     if output is not None or not quiet:
         out.write(text, output)
+    if apply_to is not None:
+        write_new(checked[0].correction, apply_to, Path(launch[0]))
     return int(any(one.diagnosis.verdict == "diagnosed" for one in checked))
 
 
@@ -144,12 +147,3 @@ def _text(checked: list[Any], format_: str, view: Any, *, explain: bool) -> str:
             text = f"== {one.diagnosis.source.name}\n{text}"
         texts.append(text)
     return "".join(texts)
-
-
-def _apply(checked: list[Any], target: Path) -> None:
-    from forensics.cli.launches import write_new
-    from forensics.errors import UsageError
-
-    if len(checked) != 1:
-        raise UsageError("--apply-to takes one launch", f"these are {len(checked)}")
-    write_new(checked[0].correction, target, Path(checked[0].diagnosis.source.name))
