@@ -244,7 +244,7 @@ def _counts(
     """Say whether an exception can be the root: not handled, not a pointer, not of the end."""
     if event.level in _HANDLED_LEVELS or _is_wrapper(event):
         return False
-    if stop is not None and _start(event) > stop:
+    if stop is not None and _start(event) >= stop:
         return False
     name = event.type.rpartition(".")[2]
     if ready is not None and name in _INTERRUPTS:

@@ -35,7 +35,7 @@ from forensics.rules_schema import (
 )
 
 _ID = re.compile(r"^[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+$")
-_PLACEHOLDER = re.compile(r"\{([a-z_][\w.]*)\}")
+_PLACEHOLDER = re.compile(r"\{([a-z_][\w.]*(?:[=+*/<>-][\d.]+)*)\}")
 #: A leaf may be written short: `- line: 'pattern'`.
 _SHORT = {"line": "pattern", "rule": "id"}
 #: Keys that take one value or a list.

@@ -101,6 +101,10 @@ def find(names: list[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         path = Path(name)
+        if not name:
+            raise SourceError("an empty name is no source", "give a path, or - for standard input")
+        if name != "-" and not path.exists():
+            raise SourceError(f"{name} does not exist", "check the path")
         if name == "-" or not path.is_dir():
             found.append(name)
             continue
