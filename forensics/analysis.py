@@ -19,6 +19,9 @@ from forensics.errors import SourceError
 from forensics.evidence import Builder, Wanted, in_window, index_of, wanted
 from forensics.hyperscan_finder import HyperscanFinder, finder
 from forensics.inspection import read as read_inspection
+from forensics.launch.forms import Form
+from forensics.launch.reading import from_inspect, from_log
+from forensics.launch.suggesting import Correction, correct
 from forensics.model import (
     DIAGNOSIS_SCHEMA,
     Context,
@@ -28,6 +31,7 @@ from forensics.model import (
     Outcome,
     RuleStamp,
     Source,
+    SuggestedLaunch,
     Tool,
 )
 from forensics.patterns import PlainFinder
@@ -138,15 +142,29 @@ def diagnose(
 
 
 def examine(
-    source: str, engine: Engine, context: Context | None = None
+    source: str, engine: Engine, context: Context | None = None, launch: Form | None = None
 ) -> tuple[Diagnosis, Triage, Evidence]:
-    """Diagnose one log and return the working with the result (for reports and `--explain`)."""
+    """Diagnose one log and return the working with the result (for reports and `--explain`).
+
+    Args:
+        source: Path of a log, or `-` for standard input.
+        engine: Rules made ready.
+        context: What is known beside the log. If None, an `inspect.json` beside the log is read.
+        launch: What started the server. If None, it is rebuilt from an `inspect.json` beside the
+            log, else from the arguments that the log printed.
+    """
     opened = open_source(source)
     try:
         known = context if context is not None else context_beside(source)
-        return examine_reader(opened, engine, known)
+        diagnosis, triage, evidence = examine_reader(opened, engine, known)
     finally:
         opened.file.close()
+    correction = corrected(diagnosis, evidence, launch or launch_beside(source))
+    if correction is not None and correction.offers:
+        shown = redaction.value(msgspec.to_builtins(correction.shown))
+        suggested = msgspec.convert(shown, SuggestedLaunch)
+        diagnosis = msgspec.structs.replace(diagnosis, suggested_launch=suggested)
+    return diagnosis, triage, evidence
 
 
 def examine_bytes(
@@ -253,6 +271,33 @@ def _chain(first: bytes, second: bytes | None, rest: Iterator[bytes]) -> Iterato
     if second is not None:
         yield second
     yield from rest
+
+
+def corrected(diagnosis: Diagnosis, evidence: Evidence, launch: Form | None) -> Correction | None:
+    """Return the launch with what a diagnosis advises; None where nothing can be changed.
+
+    Args:
+        diagnosis: What was found.
+        evidence: What it was found in.
+        launch: The launch; None: the command that the log's own arguments stand for.
+    """
+    if not any(f.fixes for f in diagnosis.findings):
+        return None
+    if launch is None:
+        run = evidence.run
+        launch = from_log(run.engine, run.arguments, run.model, diagnosis.source.name)
+    return correct(launch, diagnosis.findings) if launch is not None else None
+
+
+def launch_beside(source: str) -> Form | None:
+    """Return what an `inspect.json` in the log's folder was started by, None if there is none."""
+    path = Path(source).parent / "inspect.json"
+    if source == "-" or not path.is_file():
+        return None
+    try:
+        return from_inspect(path.read_text(encoding="utf-8"), "inspect.json")
+    except (OSError, UnicodeDecodeError, SourceError):
+        return None
 
 
 def context_beside(source: str) -> Context:

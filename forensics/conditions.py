@@ -15,7 +15,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forensics.model import Evidence, ExceptionEvent, Hit, Truth
+from forensics import launchfacts
+from forensics.knowledge import Tables
+from forensics.model import Evidence, ExceptionEvent, Hit, Record, Truth
 from forensics.patterns import confirm
 from forensics.rules_schema import (
     All,
@@ -27,9 +29,11 @@ from forensics.rules_schema import (
     ExceptionLeaf,
     ExitLeaf,
     HardwareLeaf,
+    HostLeaf,
     ImageLeaf,
     LaunchLeaf,
     LineLeaf,
+    ListedLeaf,
     MetricLeaf,
     MilestoneLeaf,
     ModelLeaf,
@@ -75,14 +79,23 @@ class View:
         evidence: The evidence.
         index: Pattern to its index in `evidence.hits`.
         other: Rule id to whether that rule holds (for the `rule` leaf).
+        tables: The rule set's tables (for the `listed` and `image` leaves).
+        nth: Which one of several things a `listed` leaf is asked for.
     """
 
     def __init__(
-        self, evidence: Evidence, index: Mapping[str, int], other: Callable[[str], Truth]
+        self,
+        evidence: Evidence,
+        index: Mapping[str, int],
+        other: Callable[[str], Truth],
+        tables: Tables | None = None,
+        nth: int = 0,
     ) -> None:
         self.evidence = evidence
         self.index = index
         self.other = other
+        self.tables = tables or {}
+        self.nth = nth
 
     @property
     def absent(self) -> Truth:
@@ -306,16 +319,18 @@ def _argument(leaf: ArgumentLeaf, view: View) -> Answer:
     if arguments is None:
         return Answer(UNKNOWN, why=f"the argument {leaf.name} is not known")
     have = dig(arguments, leaf.name)
-    return _three(_compare(leaf.op, have, leaf.value), f"argument {leaf.name} is {have!r}"[:200])
+    answer = _three(_compare(leaf.op, have, leaf.value), f"argument {leaf.name} is {have!r}"[:200])
+    return _placed(answer, view, f"argument:{leaf.name.partition('.')[0]}")
 
 
 def _environment(leaf: EnvironmentLeaf, view: View) -> Answer:
     environment = view.evidence.context.environment
     if environment is None:
         return Answer(UNKNOWN, why=f"the environment variable {leaf.name} is not known")
-    return _three(
+    answer = _three(
         _compare(leaf.op, environment.get(leaf.name), leaf.value), f"environment {leaf.name}"
     )
+    return _placed(answer, view, f"environment:{leaf.name}")
 
 
 def _image(leaf: ImageLeaf, view: View) -> Answer:
@@ -333,7 +348,8 @@ def _image(leaf: ImageLeaf, view: View) -> Answer:
         checks.append(digest == leaf.digest if digest else None)
     if leaf.moving is not None:
         checks.append(is_moving(run.image) == leaf.moving if run.image else None)
-    return _three(_every(checks), f"image is {run.image or digest}")
+    checks += launchfacts.image(leaf, run, digest, view.tables)
+    return _placed(_three(_every(checks), f"image is {run.image or digest}"), view, "image")
 
 
 def _every(checks: list[bool | None]) -> bool | None:
@@ -375,7 +391,10 @@ def _model(leaf: ModelLeaf, view: View) -> Answer:
         wanted = leaf.architecture.lower()
         names = evidence.architecture
         checks.append(any(fnmatchcase(n.lower(), wanted) for n in names) if names else None)
-    return _three(_every(checks), f"model is {evidence.run.model or 'not known'}")
+    if leaf.config is not None:
+        checks.append(launchfacts.model_config(leaf, evidence))
+    answer = _three(_every(checks), f"model is {evidence.run.model or 'not known'}")
+    return _placed(answer, view, "model")
 
 
 def _exit(leaf: ExitLeaf, view: View) -> Answer:
@@ -430,7 +449,45 @@ def _launch(leaf: LaunchLeaf, view: View) -> Answer:
         checks.append(known == leaf.auto_remove if known is not None else None)
     if leaf.word is not None:
         checks.append(leaf.word in context.launch if context.launch is not None else None)
-    return _three(_every(checks), "the launch command is not known or differs")
+    more, place = launchfacts.launch(leaf, context.facts, _compare)
+    answer = _three(_every([*checks, *more]), "the launch command is not known or differs")
+    if place is None:
+        place = "option:--rm" if leaf.auto_remove else "command" if leaf.word else ""
+    return _placed(answer, view, place)
+
+
+def _listed(leaf: ListedLeaf, view: View) -> Answer:
+    found = launchfacts.listed(leaf, view.evidence, view.tables)
+    if found is None:
+        return Answer(UNKNOWN, why="what it would be looked up for is not known")
+    if view.nth >= len(found):
+        return Answer(FAILS, why=f"nothing is {leaf.state} in {leaf.table}")
+    one = found[view.nth]
+    answer = _placed(Answer(HOLDS, captures=one.captures), view, one.place)
+    return replace(answer, captures=one.captures)
+
+
+def _host(leaf: HostLeaf, view: View) -> Answer:
+    facts = view.evidence.context.facts
+    if facts is None or facts.host is None or leaf.name not in facts.host:
+        return Answer(UNKNOWN, why=f"{leaf.name} is not known of this machine")
+    value = facts.host[leaf.name] or None
+    answer = _three(_compare(leaf.op, value, leaf.value), f"{leaf.name} is {value}")
+    return (
+        replace(answer, captures={leaf.name: value}) if answer.truth is HOLDS and value else answer
+    )
+
+
+def _placed(answer: Answer, view: View, key: str) -> Answer:
+    """Cite the line of the launch that says it, where a launch is what is looked at."""
+    facts = view.evidence.context.facts
+    if answer.truth is not HOLDS or facts is None or not facts.before_start:
+        return answer
+    line = facts.places.get(key)
+    if line is None or not 0 < line <= len(facts.lines):
+        return answer
+    text = facts.lines[line - 1]
+    return replace(answer, lines=(Hit(Record(line=line, text=text, message=text), {}),))
 
 
 def _engine(leaf: EngineLeaf, view: View) -> Answer:
@@ -457,6 +514,8 @@ _LEAVES: dict[type, Callable[[Any, View], Answer]] = {
     MilestoneLeaf: _milestone,
     MetricLeaf: _metric,
     LaunchLeaf: _launch,
+    ListedLeaf: _listed,
+    HostLeaf: _host,
     EngineLeaf: _engine,
     RuleLeaf: _rule,
 }

@@ -198,7 +198,10 @@ def image(tables: Tables, reference: str) -> Mapping[str, Any] | None:
 
 def _images(table: Mapping[str, Any], key: str, _: str | None) -> dict[str, str]:
     entry = image({"images": table}, key)
-    return {"image_facts": str(entry["summary"])} if entry and entry.get("summary") else {}
+    found = {"image_facts": str(entry["summary"])} if entry and entry.get("summary") else {}
+    if entry and entry.get("digest"):
+        found["image_pinned"] = f"{entry['repository']}@{entry['digest']}"
+    return found
 
 
 def _baselines(table: Mapping[str, Any], key: str, _: str | None) -> dict[str, str]:

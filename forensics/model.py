@@ -228,7 +228,8 @@ class Context(Struct, frozen=True):
     """What is known beside the log: inspect data, launch, or what the user stated.
 
     None means unknown, never "no". `running` is True for a container known to be alive; `whole`
-    declares that nothing is missing from the log (excerpts in tests of rules).
+    declares that nothing is missing from the log (excerpts in tests of rules). `facts` has what
+    only a launch command can tell.
     """
 
     exit_code: int | None = None
@@ -246,6 +247,32 @@ class Context(Struct, frozen=True):
     started_at: str | None = None
     finished_at: str | None = None
     whole: bool = False
+    facts: LaunchFacts | None = None
+
+
+class LaunchFacts(Struct, frozen=True):
+    """What a launch command says of itself, as rules may ask.
+
+    Attributes:
+        before_start: Whether it is looked at before anything was started.
+        runtime: `docker`, `podman`, `nerdctl`, `compose`, `kubernetes`; None without a container.
+        options: Values of the runtime's options by long name (`--publish`); "" for a switch.
+        problems: Kinds of things that are written otherwise than meant, with their text.
+        places: What rules ask for to the line of the launch that says it (`argument:max_model_len`,
+            `option:--rm`, `environment:X`, `problem:…`, `image`, `model`, `command`).
+        lines: The launch's lines.
+        model_config: The model's `config.json`, None where it could not be read.
+        host: What the machine says (`port_in_use`, `gpu_visible` …); None: not asked.
+    """
+
+    before_start: bool = False
+    runtime: str | None = None
+    options: dict[str, list[str]] = {}
+    problems: dict[str, str] = {}
+    places: dict[str, int] = {}
+    lines: tuple[str, ...] = ()
+    model_config: dict[str, Any] | None = None
+    host: dict[str, str] | None = None
 
 
 class Excerpt(Struct, frozen=True):
@@ -392,12 +419,46 @@ class Finding(Struct, frozen=True):
     count: int = 1
 
 
+class LaunchChange(Struct, frozen=True):
+    """One change of a launch; `problem` says why it was not made, None where it was."""
+
+    action: Action
+    target: str
+    value: str | None
+    text: str
+    why: str
+    safety: Safety
+    rule: str
+    problem: str | None = None
+
+
+class LaunchAlternative(Struct, frozen=True):
+    """The launch with other changes instead: its whole text and the difference."""
+
+    text: str
+    diff: str
+    changes: list[LaunchChange]
+
+
 class SuggestedLaunch(Struct, frozen=True):
-    """A corrected launch command."""
+    """A corrected launch command.
+
+    Attributes:
+        kind: `script`, `compose`, `systemd`, `kubernetes`, `inspect` (rebuilt from inspect data)
+            or `log` (rebuilt from the arguments that the log printed).
+        text: The whole launch with the changes made; secrets are masked.
+        diff: A unified diff to it.
+        changes: What was changed, in order.
+        not_changed: Fixes that are advice only, or that this launch has no place for.
+        alternatives: What else would do, each by itself.
+    """
 
     kind: str
     text: str
     diff: str
+    changes: list[LaunchChange] = []
+    not_changed: list[LaunchChange] = []
+    alternatives: list[LaunchAlternative] = []
 
 
 class NextStep(Struct, frozen=True):

@@ -29,7 +29,7 @@ _LOOKUP_GIVES = {
     "flags": {"flag", "did_you_mean", "flag_history", "successor"},
     "speculative_keys": {"key", "did_you_mean", "key_history"},
     "xids": {"xid_name", "xid_severity", "xid_meaning", "xid_action"},
-    "images": {"image_facts"},
+    "images": {"image_facts", "image_pinned"},
     "baselines": {"baseline"},
 }
 _NEEDS_VALUE = {"set_env", "rename_argument"}

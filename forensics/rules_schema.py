@@ -95,12 +95,25 @@ class EnvironmentLeaf(_Node, frozen=True, tag="environment"):
 
 
 class ImageLeaf(_Node, frozen=True, tag="image"):
-    """The image it runs: `name` and `tag` are globs, `digest` exact, `moving` a moving tag."""
+    """The image it runs.
+
+    Args:
+        name: Glob on its name.
+        tag: Glob on its tag.
+        digest: Its digest.
+        moving: Whether it goes by a tag that names other images over time.
+        pinned: Whether it is named by digest.
+        other_arch: Whether the table of images knows it for other machines than this one only.
+        digest_known: Whether the table of images knows one digest for it.
+    """
 
     name: str | None = None
     tag: str | None = None
     digest: str | None = None
     moving: bool | None = None
+    pinned: bool | None = None
+    other_arch: bool | None = None
+    digest_known: bool | None = None
 
 
 class VersionLeaf(_Node, frozen=True, tag="version"):
@@ -118,10 +131,19 @@ class HardwareLeaf(_Node, frozen=True, tag="hardware"):
 
 
 class ModelLeaf(_Node, frozen=True, tag="model"):
-    """The model: globs, without regard to case, over its name and architectures."""
+    """The model: globs, without regard to case, over its name and architectures.
+
+    Args:
+        name: Glob on its name.
+        architecture: Glob on an architecture.
+        config: A number in its `config.json` (known before a start only).
+        not_divisible_by: The argument that does not divide that number.
+    """
 
     name: str | None = None
     architecture: str | None = None
+    config: str | None = None
+    not_divisible_by: str | None = None
 
 
 class ExitLeaf(_Node, frozen=True, tag="exit"):
@@ -150,10 +172,68 @@ class MetricLeaf(_Node, frozen=True, tag="metric"):
 
 
 class LaunchLeaf(_Node, frozen=True, tag="launch"):
-    """How the container was started: `auto_remove` is `--rm`; `word` a word of the command."""
+    """How the container was started.
+
+    Args:
+        auto_remove: Whether by `--rm`.
+        word: A word of the command.
+        before_start: Whether the command is looked at before anything was started.
+        runtime: What runs the container: one of these; `none` for a bare command.
+        option: An option of `docker run` by its long name (other forms are put in its terms).
+        op: How one of its values compares.
+        value: With what.
+        problem: Something that is written otherwise than meant (see docs/preflight.md).
+    """
 
     auto_remove: bool | None = None
     word: str | None = None
+    before_start: bool | None = None
+    runtime: tuple[str, ...] = ()
+    option: str | None = None
+    op: Operator = "exists"
+    value: Any = None
+    problem: str | None = None
+
+
+class ListedLeaf(_Node, frozen=True, tag="listed"):
+    """Something in the launch that a table by release does not know, or knows otherwise.
+
+    It holds once for each such thing; captures: `option`, `value`, `choices`, `did_you_mean`,
+    `history`, `successor`.
+
+    Args:
+        table: `flags` (arguments), `choices` (their values), `json` (JSON that does not parse),
+            `environment` (variables), `speculative_keys` or `speculative_methods`.
+        state: `unknown` (in no release on record), `removed` (gone in this one), `later` (not yet
+            in this one), `outside` (no choice of this release); of JSON that does not parse
+            `unquoted` (a shell took its quotes), `single_quotes`, `typographic` (curly quotes) or
+            `broken`; or a list of these.
+    """
+
+    table: Literal[
+        "flags", "choices", "json", "environment", "speculative_keys", "speculative_methods"
+    ]
+    state: tuple[
+        Literal[
+            "unknown",
+            "removed",
+            "later",
+            "outside",
+            "unquoted",
+            "single_quotes",
+            "typographic",
+            "broken",
+        ],
+        ...,
+    ]
+
+
+class HostLeaf(_Node, frozen=True, tag="host"):
+    """What the machine says before a start (`port_in_use`, `name_in_use`, `gpu_visible` …)."""
+
+    name: str
+    op: Operator = "exists"
+    value: Any = None
 
 
 class EngineLeaf(_Node, frozen=True, tag="engine"):
@@ -205,6 +285,8 @@ Leaf = (
     | MilestoneLeaf
     | MetricLeaf
     | LaunchLeaf
+    | ListedLeaf
+    | HostLeaf
     | EngineLeaf
     | RuleLeaf
 )
@@ -242,7 +324,11 @@ class NextStepSpec(_Strict, frozen=True):
 
 
 class TestFacts(_Strict, frozen=True):
-    """What a test of a rule states beside the log."""
+    """What a test of a rule states beside the log.
+
+    `script` is the text of a launch command that is looked at before it is started; the other
+    facts add to what it says.
+    """
 
     exit_code: int | None = None
     oom_killed: bool | None = None
@@ -257,6 +343,9 @@ class TestFacts(_Strict, frozen=True):
     gpu: str | None = None
     compute_capability: str | None = None
     arch: str | None = None
+    script: str | None = None
+    model_config: dict[str, Any] | None = None
+    host: dict[str, str] | None = None
 
 
 class RuleTest(_Strict, frozen=True):
@@ -333,6 +422,8 @@ LEAVES: dict[str, type] = {
     "milestone": MilestoneLeaf,
     "metric": MetricLeaf,
     "launch": LaunchLeaf,
+    "listed": ListedLeaf,
+    "host": HostLeaf,
     "engine": EngineLeaf,
     "rule": RuleLeaf,
 }

@@ -25,7 +25,9 @@ from forensics.rules_schema import (
     Condition,
     ExceptionLeaf,
     FixSpec,
+    HostLeaf,
     LineLeaf,
+    ListedLeaf,
     NextStepSpec,
     NoneOf,
     Rule,
@@ -37,9 +39,11 @@ _PLACEHOLDER = re.compile(r"\{([a-z_][\w.]*(?:[=+*/<>-][\d.]+)*)\}")
 #: A leaf may be written short: `- line: 'pattern'`.
 _SHORT = {"line": "pattern", "rule": "id"}
 #: Keys that take one value or a list.
-_LISTS = {"type", "frame", "level", "code", "ending", "last"}
+_LISTS = {"type", "frame", "level", "code", "ending", "last", "runtime", "state"}
 
 
+#: What a `listed` leaf captures.
+LISTED_CAPTURES = {"option", "value", "choices", "did_you_mean", "history", "successor"}
 #: Path of a value in a document to its line, see `forensics.yamlio`.
 Places = dict[str, int]
 
@@ -307,12 +311,15 @@ def placeholders(rule: Rule) -> dict[str, str]:
 
 def captures_of(rule: Rule) -> set[str]:
     """Return the names that a rule's patterns capture."""
-    return {
+    found = {
         group
         for condition in walk(rule.match)
         for pattern in patterns_of(condition)
         for group in re.compile(pattern).groupindex
     }
+    listed = any(isinstance(condition, ListedLeaf) for condition in walk(rule.match))
+    found |= {c.name for c in walk(rule.match) if isinstance(c, HostLeaf)}
+    return found | (LISTED_CAPTURES if listed else set())
 
 
 def json_schema() -> dict[str, Any]:

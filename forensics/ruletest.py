@@ -14,7 +14,9 @@ from forensics import samples
 from forensics.analysis import Engine, examine, examine_bytes
 from forensics.errors import ForensicsError
 from forensics.inspection import arguments_of
+from forensics.launch.reading import read_one
 from forensics.model import Context, Hardware
+from forensics.preflight import Known, check
 from forensics.rules_schema import Rule, RuleTest, TestFacts
 from forensics.triage import Triage
 
@@ -96,7 +98,21 @@ def context_of(facts: TestFacts) -> Context:
 
 
 def _triage(engine: Engine, case: RuleTest) -> Triage:
+    if case.facts.script is not None:
+        return _before_start(engine, case.facts)
     return examine_bytes(case.log.encode(), engine, context_of(case.facts))[1]
+
+
+def _before_start(engine: Engine, facts: TestFacts) -> Triage:
+    """Examine a launch command that a test gives as text."""
+    form = read_one(facts.script or "", "launch")
+    known = Known(
+        versions=facts.versions,
+        hardware=Hardware(facts.gpu, facts.compute_capability, facts.arch),
+        model_config=facts.model_config,
+        host=facts.host,
+    )
+    return check(form, engine, known).triage
 
 
 def _positive(engine: Engine, rule: Rule, case: RuleTest, name: str) -> Iterator[Problem]:

@@ -74,7 +74,7 @@ class Filler:
     def __init__(self, evidence: Evidence, tables: Tables, index: Mapping[str, int]) -> None:
         self.evidence = evidence
         self.tables = tables
-        self._view = View(evidence, index, lambda _: Truth.UNKNOWN)
+        self._view = View(evidence, index, lambda _: Truth.UNKNOWN, tables)
 
     def values(self, rule: Rule, answer: Answer) -> dict[str, str]:
         """Return captures with what look-ups add."""

@@ -119,7 +119,7 @@ def _evaluate(evidence: Evidence, rules: RuleSet, index: Mapping[str, int]) -> d
             return Truth.UNKNOWN
         return answer_of(rule).truth
 
-    view = View(evidence, index, other)
+    view = View(evidence, index, other, rules.tables)
 
     def answer_of(rule: Rule) -> Answer:
         if rule.id not in answers:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli import diagnose, rules, stats
+from forensics.cli import diagnose, preflight, rules, stats
 from forensics.cli.output import say
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command(name="diagnose")(diagnose.diagnose)
 app.command(name="stats")(stats.stats)
+app.command(name="preflight")(preflight.preflight)
 app.add_typer(rules.app, name="rules")
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from forensics.launch.forms import Form
     from forensics.model import Context
 
-FORMATS = ("terminal", "text", "json", "markdown")
+FORMATS = ("terminal", "text", "json", "markdown", "sarif")
 
 
 def diagnose(
@@ -19,7 +20,7 @@ def diagnose(
         typer.Argument(help="Log files, folders with logs, or - for standard input (the default)."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", "-f", help="terminal, text, json or markdown.")
+        str, typer.Option("--format", "-f", help="terminal, text, json, markdown or sarif.")
     ] = "terminal",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file.")
@@ -38,6 +39,18 @@ def diagnose(
         Path | None,
         typer.Option("--inspect", help="What `docker inspect NAME` printed, in a file."),
     ] = None,
+    launch: Annotated[
+        str | None,
+        typer.Option(
+            "--launch",
+            help="What started it: shell script, compose file, systemd unit, manifest, inspect "
+            "JSON, or docker:NAME.",
+        ),
+    ] = None,
+    apply_to: Annotated[
+        Path | None,
+        typer.Option("--apply-to", help="Write the corrected launch to this new file."),
+    ] = None,
     rules: Annotated[
         list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
     ] = None,
@@ -51,7 +64,8 @@ def diagnose(
 
     if format_ not in FORMATS:
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
-    from forensics.analysis import examine, load_rules, prepare
+    from forensics.analysis import corrected, examine, load_rules, prepare
+    from forensics.cli.launches import write_new
     from forensics.cli.output import say
     from forensics.reporters import REPORTERS, View
     from forensics.reporters.view import visible
@@ -59,13 +73,16 @@ def diagnose(
 
     names = find(source or ["-"])
     out.refuse_overwrite(output, names)
+    form = _launch(launch, apply_to, len(names))
     known = _context(exit_code, inspect, running=running)
+    if form is not None:
+        known = _with_launch(known, form, names[0])
     engine = prepare(load_rules(rules or []))
-    failed, broken, texts = False, False, []
+    failed, broken, texts, correction = False, False, [], None
     color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
     for name in names:
         try:
-            diagnosis, triage, evidence = examine(name, engine, known)
+            diagnosis, triage, evidence = examine(name, engine, known, form)
         except SourceError as error:
             if len(names) == 1:
                 raise
@@ -88,8 +105,11 @@ def diagnose(
         if output is None and not quiet:
             out.write(text, None)
         texts.append(text)
+        correction = corrected(diagnosis, evidence, form) if apply_to is not None else None
     if output is not None:
         out.write("".join(texts), output)
+    if apply_to is not None:
+        write_new(correction, apply_to, Path(launch or ""))
     return 2 if broken else int(failed)
 
 
@@ -116,3 +136,27 @@ def _context(exit_code: int | None, inspect: Path | None, *, running: bool) -> C
     if running:
         context = replace(context or Context(), running=True)
     return context
+
+
+def _launch(name: str | None, apply_to: Path | None, sources: int) -> Form | None:
+    """Return the launch that the options name, None if they name none."""
+    from forensics.cli.launches import read
+    from forensics.errors import UsageError
+
+    if apply_to is not None and sources != 1:
+        raise UsageError("--apply-to takes one log", f"these are {sources}")
+    return read(name)[0][0] if name is not None else None
+
+
+def _with_launch(known: Context | None, form: Form, source: str) -> Context:
+    """Lay what a launch says under what else is known (the engine's own word wins)."""
+    from msgspec.structs import asdict, replace
+
+    from forensics.analysis import context_beside
+    from forensics.launch.facts import context_of
+    from forensics.model import Context
+
+    known = known if known is not None else context_beside(source)
+    said, have, nothing = asdict(context_of(form.launch)), asdict(known), asdict(Context())
+    missing = {k: v for k, v in said.items() if have[k] == nothing[k] and v != nothing[k]}
+    return replace(known, **missing)

@@ -96,7 +96,7 @@ def refuse_overwrite(target: Path | None, sources: list[str]) -> None:
     """
     for name in sources if target is not None and target.exists() else ():
         if name != "-" and Path(name).exists() and target is not None and target.samefile(name):
-            raise UsageError(f"{target} is the log itself", "write the report somewhere else")
+            raise UsageError(f"{target} is what is read here", "write the report somewhere else")
 
 
 def _umask() -> int:

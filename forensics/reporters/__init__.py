@@ -28,12 +28,19 @@ def _markdown(diagnosis: Diagnosis, view: View) -> str:
     return render(diagnosis, view)
 
 
+def _sarif(diagnosis: Diagnosis, view: View) -> str:
+    from forensics.reporters.sarif import render
+
+    return render(diagnosis, view)
+
+
 #: Name of a format to its function; imports happen on first use.
 REPORTERS: dict[str, Render] = {
     "terminal": _terminal,
     "text": _terminal,
     "json": _json,
     "markdown": _markdown,
+    "sarif": _sarif,
 }
 
 __all__ = ["REPORTERS", "Render", "View"]

@@ -41,9 +41,14 @@ def render(diagnosis: Diagnosis, view: View) -> str:
     run, cause = diagnosis.run, diagnosis.root_cause
     title = escape(root.title) if root else diagnosis.verdict.replace("_", " ")
     out = [f"### {diagnosis.verdict.replace('_', ' ').capitalize()}: {title}", ""]
+    started = diagnosis.source.kind != "launch"
+    if not started:
+        count = len(diagnosis.findings)
+        said = title if root else f"{count} finding{'s' * (count != 1)}, none that stops the start"
+        out = [f"### Before the start: {said}", ""]
     facts = [f"{run.engine or 'unknown server'} {run.engine_version or ''}".strip()]
     facts += [f"model {run.model}"] if run.model else []
-    facts += [diagnosis.outcome.replace("_", " ")]
+    facts += [diagnosis.outcome.replace("_", " ")] if started else []
     facts += [f"last milestone {diagnosis.last_milestone}"] if diagnosis.last_milestone else []
     out += [escape(", ".join(facts)), ""]
     if cause is not None:
@@ -57,11 +62,20 @@ def render(diagnosis: Diagnosis, view: View) -> str:
         for number, fix in enumerate(root.fixes, 1):
             out.append(f"{number}. {code(fix.text)} {escape(fix.why)} ({fix.confidence:.0%} sure)")
         out += [""] if root.fixes else []
+    out += _launch(diagnosis)
     out += _steps(diagnosis)
     out += _list("Advice", [f for f in diagnosis.findings if f.role == "advice"])
     out += _list("What only followed", [f for f in diagnosis.findings if f.role == "symptom"])
     out += [f"*{escape(limit)}*" for limit in diagnosis.limits]
     return "\n".join(out).rstrip() + "\n"
+
+
+def _launch(diagnosis: Diagnosis) -> list[str]:
+    suggested = diagnosis.suggested_launch
+    if suggested is None or not suggested.changes:
+        return []
+    made = [f"- {code(c.text)} {escape(c.why)} ({c.safety})" for c in suggested.changes]
+    return ["Corrected launch:", "", *made, "", fenced(suggested.diff.rstrip("\n")), ""]
 
 
 def _steps(diagnosis: Diagnosis) -> list[str]:

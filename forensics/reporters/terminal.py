@@ -15,6 +15,7 @@ from rich.text import Text
 from forensics.envelopes import PLAIN
 from forensics.model import Citation, Diagnosis, Finding, FixAdvice, Record, RootCause
 from forensics.records import understand
+from forensics.reporters import launch
 from forensics.reporters.view import View, cut, visible, wrap
 
 _VERDICTS = {
@@ -114,6 +115,7 @@ class _Page:
         self._proof(root)
         if root is not None:
             self._fixes(root)
+        self._launch()
         self._next_steps()
         for role, title in (("contributing", "Also seen before it"), ("advice", "Advice")):
             self._others([f for f in found if f.role == role], title)
@@ -258,6 +260,15 @@ class _Page:
         if exact is not None and exact not in fix.text:
             self._line("     " + visible(exact), "green")
         self._wrap(f"{fix.why} ({', '.join(notes)})", indent=5)
+
+    def _launch(self) -> None:
+        suggested = self._diagnosis.suggested_launch
+        if suggested is None or (suggested.kind == "log" and not self._view.verbose):
+            return
+        self._line("")
+        view = self._view
+        for line in launch.lines(suggested, self._width, color=view.color, verbose=view.verbose):
+            self._line(Text.assemble(*line) if line else Text(""))
 
     def _next_steps(self) -> None:
         steps = self._diagnosis.next_steps

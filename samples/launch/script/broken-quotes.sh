@@ -1,0 +1,3 @@
+#!/bin/bash
+docker run --gpus all vllm/vllm-openai:v0.20.0 --model org/model \
+  --speculative-config {"method":"mtp","num_speculative_tokens":1}

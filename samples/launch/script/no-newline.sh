@@ -1,0 +1,1 @@
+docker run --gpus all -p 8000:8000 vllm/vllm-openai:latest --model org/model
