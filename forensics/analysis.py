@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -14,9 +11,8 @@ from msgspec import Struct
 
 from forensics import __version__, cache, redaction, ruleset
 from forensics.conditions import prefilterable
-from forensics.envelopes import Block, clean, detect
 from forensics.errors import SourceError
-from forensics.evidence import Builder, Wanted, in_window, index_of, wanted
+from forensics.evidence import Wanted, index_of, wanted
 from forensics.hyperscan_finder import HyperscanFinder, finder
 from forensics.inspection import read as read_inspection
 from forensics.model import (
@@ -32,21 +28,14 @@ from forensics.model import (
 from forensics.patterns import PlainFinder
 from forensics.rootcause import judge
 from forensics.rules_schema import ExceptionLeaf, LineLeaf
+from forensics.runs import Described, described
+from forensics.scanning import Memory, Reader, Scan
 from forensics.sources import open_source
+from forensics.starts import Run
 from forensics.triage import Triage, decide
 
-#: Blocks in work at once; each holds a few megabytes.
-_AHEAD = 6
-
-
-class _Reader(Protocol):
-    @property
-    def head(self) -> bytes: ...
-    @property
-    def source(self) -> Source: ...
-    @property
-    def consumed(self) -> int: ...
-    def runs(self) -> Iterator[bytes]: ...
+#: Runs of one log that are diagnosed one by one.
+MAX_RUNS = 200
 
 
 class Engine(Struct, frozen=True):
@@ -133,101 +122,70 @@ def diagnose(
     return examine(str(source), engine or prepare(), context)[0]
 
 
-def examine(
-    source: str, engine: Engine, context: Context | None = None
-) -> tuple[Diagnosis, Triage, Evidence]:
-    """Diagnose one log and return the working with the result (for reports and `--explain`)."""
+Examined = tuple[Diagnosis, Triage, Evidence]
+
+
+def examine(source: str, engine: Engine, context: Context | None = None) -> Examined:
+    """Diagnose one log and return the working with the result (for reports and `--explain`).
+
+    Of several runs in it, this is the last one.
+    """
+    return examine_all(source, engine, context)[-1]
+
+
+def examine_all(source: str, engine: Engine, context: Context | None = None) -> list[Examined]:
+    """Diagnose every run in a log, by service in the order in which they began."""
     opened = open_source(source)
     try:
         known = context if context is not None else context_beside(source)
-        return examine_reader(opened, engine, known)
+        return examine_runs(opened, engine, known)
     finally:
         opened.file.close()
 
 
-def examine_bytes(
-    raw: bytes, engine: Engine, context: Context, name: str = "text"
-) -> tuple[Diagnosis, Triage, Evidence]:
+def examine_bytes(raw: bytes, engine: Engine, context: Context, name: str = "text") -> Examined:
     """Diagnose bytes in memory (tests of rules)."""
-    return examine_reader(_Memory(raw, Source(kind="text", name=name)), engine, context)
+    return examine_runs(Memory(raw, Source(kind="text", name=name)), engine, context)[-1]
 
 
-class _Memory(Struct):
-    head: bytes
-    source: Source
-
-    @property
-    def consumed(self) -> int:
-        return len(self.head)
-
-    def runs(self) -> Iterator[bytes]:
-        yield self.head
-
-
-def examine_reader(
-    reader: _Reader, engine: Engine, context: Context
-) -> tuple[Diagnosis, Triage, Evidence]:
-    """Run all stages over a source that is open."""
-    envelope = detect(reader.head[:65_536])
-    builder = Builder(engine.wants, envelope)
-    for block, candidates in _scanned(reader, engine.finder):
-        builder.feed(block, candidates)
-    evidence = builder.finish(
-        msgspec.structs.replace(reader.source, bytes=reader.consumed), context
+def examine_runs(reader: Reader, engine: Engine, context: Context) -> list[Examined]:
+    """Run all stages over a source that is open; return one result a run."""
+    scan = Scan(reader, engine.wants, engine.finder)
+    kept, dropped = _kept(scan.runs())
+    lines = scan.pipeline.lines + int(scan.pipeline.unfinished)
+    source = msgspec.structs.replace(
+        reader.source, bytes=reader.consumed, lines=lines, envelope=scan.pipeline.name
     )
+    told = described(kept, source, context, scan.pipeline)
+    found = [_result(run, engine, dropped, several=len(kept) > 1) for run in told]
+    known = [one for one in found if one[0].run.engine or one[0].verdict != "no_evidence"]
+    return known or found
+
+
+def _kept(runs: Iterator[Run]) -> tuple[list[Run], int]:
+    """Return the runs to tell of: of very many the first and the last ones."""
+    kept: list[Run] = []
+    dropped = 0
+    for run in runs:
+        kept.append(run)
+        if len(kept) > MAX_RUNS:
+            del kept[MAX_RUNS // 2]
+            dropped += 1
+    order = {s: i for i, s in enumerate(dict.fromkeys(r.service for r in kept))}
+    return sorted(kept, key=lambda r: (order[r.service], r.number)), dropped
+
+
+def _result(one: Described, engine: Engine, dropped: int, *, several: bool) -> Examined:
+    evidence = one.run.builder.finish(one.source, one.context)
     judgement = judge(evidence)
     triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
-    return _diagnosis(evidence, judgement.outcome, triage, engine.rules), triage, evidence
-
-
-Scanned = tuple[Block, list[tuple[int, int]]]
-
-
-def _scanned(reader: _Reader, find: HyperscanFinder | PlainFinder) -> Iterator[Scanned]:
-    """Yield clean blocks with their candidates, in order; large sources use threads."""
-    runs = reader.runs()
-    first = next(runs, b"")
-    second = next(runs, None)
-    blocks = _blocks(_chain(first, second, runs))
-    if second is None or not isinstance(find, HyperscanFinder):
-        for block, wanted_numbers in blocks:
-            yield block, find.candidates(block.text, statistics=wanted_numbers)
-        return
-    workers = max(2, min(4, os.cpu_count() or 2))
-    finders: deque[HyperscanFinder] = deque(find.clone() for _ in range(workers))
-
-    def work(block: Block, wanted_numbers: bool) -> Scanned:  # noqa: FBT001 - given to a pool
-        mine = finders.popleft()
-        try:
-            return block, mine.candidates(block.text, statistics=wanted_numbers)
-        finally:
-            finders.append(mine)
-
-    with ThreadPoolExecutor(workers) as pool:
-        queue: deque[Future[Scanned]] = deque()
-        for block, wanted_numbers in blocks:
-            queue.append(pool.submit(work, block, wanted_numbers))
-            if len(queue) > workers + _AHEAD:
-                yield queue.popleft().result()
-        while queue:
-            yield queue.popleft().result()
-
-
-def _blocks(runs: Iterable[bytes]) -> Iterator[tuple[Block, bool]]:
-    """Clean runs; say for each whether lines of statistics are wanted in it."""
-    line, position = 1, 0
-    for run in runs:
-        block = clean(run, line)
-        yield block, in_window(position, len(block.text))
-        line += block.lines
-        position += len(block.text)
-
-
-def _chain(first: bytes, second: bytes | None, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    if second is not None:
-        yield second
-    yield from rest
+    diagnosis = _diagnosis(evidence, judgement.outcome, triage, engine.rules)
+    more = list(one.limits)
+    if dropped and several:
+        more.append(f"{dropped} more runs in this log were not looked at one by one")
+    if more:
+        diagnosis = msgspec.structs.replace(diagnosis, limits=[*diagnosis.limits, *more])
+    return diagnosis, triage, evidence
 
 
 def context_beside(source: str) -> Context:

@@ -14,9 +14,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forensics import facts, tracebacks
+from forensics import facts, times, tracebacks
 from forensics.engines import DIALECTS, ENGINES, Dialect, Metrics, Signal
-from forensics.envelopes import Block, Envelope
+from forensics.envelopes import Block
 from forensics.model import (
     Context,
     Evidence,
@@ -150,12 +150,10 @@ class Builder:
 
     Args:
         wants: All patterns.
-        envelope: What wraps each line.
     """
 
-    def __init__(self, wants: Wanted, envelope: Envelope) -> None:
+    def __init__(self, wants: Wanted) -> None:
         self._wants = wants
-        self._envelope = envelope
         self._hits: dict[int, dict[str, _Kept]] = {}
         self._signals: list[SignalEvent] = []
         self._numbers: dict[str, _Series] = {}
@@ -216,6 +214,18 @@ class Builder:
         """Bytes of clean text taken so far."""
         return self._position
 
+    @property
+    def underway(self) -> bool:
+        """Whether the run got beyond its first words: then another start is another run."""
+        if self._exceptions:
+            return True
+        early = {name for dialect in ENGINES for name in dialect.milestones[:2]}
+        return any(
+            s.kind in {"fatal", "death", "crash", "end", "stop"}
+            or (s.kind == "milestone" and s.name not in early)
+            for s in self._signals
+        )
+
     def _line(self, cursor: _Cursor, start: int, end: int, found: set[int], walked: int) -> int:
         """Handle one line with its candidates; return up to where tracebacks were read."""
         block = cursor.block
@@ -223,7 +233,7 @@ class Builder:
         if not in_window(self._position + start) and any(text in raw for text in self._statistics):
             return walked
         number = cursor.line(start)
-        record = understand(raw, number, self._envelope)
+        record = understand(raw, number, cursor.time(start))
         begins = False
         for index in sorted(found):
             pattern = self._wants.patterns[index]
@@ -240,11 +250,11 @@ class Builder:
                 kept = self._hits.setdefault(index, {}).setdefault(group, _Kept([], []))
                 kept.add(Hit(record, groups))
                 if kept.count <= _CONTEXT_LINES:
-                    self._excerpt(block.text, start, end, number)
+                    self._excerpt(block, start, end, number)
             for dialect, signal in self._wants.signals.get(index, ()):
                 self._signal(dialect, signal, record, groups)
                 if signal.kind in {"fatal", "death", "crash"}:
-                    self._excerpt(block.text, start, end, number)
+                    self._excerpt(block, start, end, number)
         if begins and start >= walked and record.kind not in {"access", "request", "dump"}:
             return self._walk(cursor, start)
         return walked
@@ -284,7 +294,7 @@ class Builder:
             end = len(text) if end < 0 else end
             number = cursor.line(position)
             record = understand(
-                text[position : min(end, position + MAX_LINE_BYTES)], number, self._envelope
+                text[position : min(end, position + MAX_LINE_BYTES)], number, cursor.time(position)
             )
             self._offsets[number] = position
             self._assembler.feed(record)
@@ -380,9 +390,7 @@ class Builder:
             start = text.rfind(b"\n", 0, place) + 1
             end = text.find(b"\n", place)
             number = _line_of(cursor.block, start)
-            record = understand(
-                text[start : min(end, start + MAX_LINE_BYTES)], number, self._envelope
-            )
+            record = understand(text[start : min(end, start + MAX_LINE_BYTES)], number)
             same = record.process in {None, one.record.process}
             if same and record.kind in {"log", "raw"} and record.level not in _QUIET:
                 return number, record.text
@@ -391,17 +399,20 @@ class Builder:
 
     # --- lines around --------------------------------------------------------------------------
 
-    def _excerpt(self, text: bytes, start: int, end: int, number: int) -> None:
+    def _excerpt(self, block: Block, start: int, end: int, number: int) -> None:
         """Keep the neighbours of a line that may be quoted."""
         if number in self._excerpts or len(self._excerpts) >= MAX_EXCERPTS:
             return
+        text = block.text
+        index = text.count(b"\n", 0, start) if block.numbers else 0
         before: list[tuple[int, str]] = []
         edge = start - 1
         for back in range(1, _CONTEXT_LINES + 1):
             if edge < 0:
                 break
             begin = text.rfind(b"\n", 0, edge) + 1
-            before.insert(0, (number - back, self._plain(text[begin:edge])))
+            at = block.line_at(index - back, begin) if block.numbers else number - back
+            before.insert(0, (at, self._plain(text[begin:edge])))
             edge = begin - 1
         after: list[tuple[int, str]] = []
         begin = end + 1
@@ -410,7 +421,8 @@ class Builder:
                 break
             edge = text.find(b"\n", begin)
             edge = len(text) if edge < 0 else edge
-            after.append((number + ahead, self._plain(text[begin:edge])))
+            at = block.line_at(index + ahead, begin) if block.numbers else number + ahead
+            after.append((at, self._plain(text[begin:edge])))
             begin = edge + 1
         self._excerpts[number] = Excerpt(tuple(before), tuple(after))
 
@@ -420,10 +432,11 @@ class Builder:
         if start is None:
             return
         end = text.find(b"\n", start)
-        self._excerpt(text, start, len(text) if end < 0 else end, number)
+        self._excerpt(cursor.block, start, len(text) if end < 0 else end, number)
 
-    def _plain(self, raw: bytes) -> str:
-        return self._envelope.split(raw[:4096].decode("utf-8", "replace"))[1]
+    @staticmethod
+    def _plain(raw: bytes) -> str:
+        return raw[:4096].decode("utf-8", "replace")
 
     def _find_clock(self, block: Block) -> None:
         """Take the first time in the log as the zero of the timeline."""
@@ -432,9 +445,8 @@ class Builder:
             end = block.text.find(b"\n", start)
             if end < 0:
                 return
-            record = understand(
-                block.text[start : min(end, start + 4096)], block.first_line + back, self._envelope
-            )
+            number, at = block.line_at(back, start), block.time_at(back, start)
+            record = understand(block.text[start : min(end, start + 4096)], number, at)
             if record.clock or record.at:
                 self._first_clock = record
                 return
@@ -449,8 +461,9 @@ class Builder:
             line = block.text[start:edge]
             if line.strip(_BLANK):
                 after = block.text.count(b"\n", start)
-                number = block.line_at(block.newlines - after, start)
-                self._last = understand(line.rstrip(b"\n")[:MAX_LINE_BYTES], number, self._envelope)
+                before = block.newlines - after
+                number, at = block.line_at(before, start), block.time_at(before, start)
+                self._last = understand(line.rstrip(b"\n")[:MAX_LINE_BYTES], number, at)
                 return
             edge = start
 
@@ -491,7 +504,7 @@ class Builder:
         if ending == "cut":
             truncated.append("tail")
         return Evidence(
-            source=replace(source, lines=lines, envelope=self._envelope.name, truncated=truncated),
+            source=replace(source, lines=source.lines or lines, truncated=truncated),
             run=run,
             context=context,
             hits={
@@ -607,6 +620,15 @@ class _Cursor:
         self._offset = offset
         return self.block.line_at(self._newlines, offset)
 
+    def time(self, offset: int) -> str | None:
+        """Return the time of the line that begins at `offset`, as its envelope says it."""
+        if not self.block.times:
+            return None
+        if offset < self._offset:
+            return self.block.time_at(self.block.text.count(b"\n", 0, offset), offset)
+        self.line(offset)
+        return self.block.time_at(self._newlines, offset)
+
 
 def _line_of(block: Block, offset: int) -> int:
     return block.line_at(block.text.count(b"\n", 0, offset), offset)
@@ -650,10 +672,7 @@ def seconds_between(first: Record | None, then: Record) -> float | None:
     if first is None:
         return None
     if first.at and then.at:
-        from datetime import datetime
-
-        span = datetime.fromisoformat(then.at) - datetime.fromisoformat(first.at)
-        return round(span.total_seconds(), 3)
+        return times.between(first.at, then.at)
     begin, end = _CLOCK.match(first.clock or ""), _CLOCK.match(then.clock or "")
     if begin is None or end is None:
         return None

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from forensics.envelopes import PLAIN
 from forensics.model import ExceptionEvent, Frame
 from forensics.records import understand
 from forensics.tracebacks import Assembler, Raised, full_message, telling
@@ -32,7 +31,7 @@ def read(*parts: Iterable[str]) -> list[Raised]:
     assembler = Assembler()
     out: list[Raised] = []
     for number, line in enumerate((line for part in parts for line in part), 1):
-        assembler.feed(understand(line.encode(), number, PLAIN))
+        assembler.feed(understand(line.encode(), number))
         out += assembler.take()
     out += assembler.finish()
     return sorted(out, key=lambda r: r.record.line)

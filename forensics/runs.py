@@ -1,0 +1,102 @@
+"""What is known beside the log, for each of the runs in it.
+
+A log of several runs has one context: an exit code and a running state speak of the last run, of
+the others it is known that they have ended. What an envelope or a report around the log states
+counts where nothing better is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from forensics.envelopes import Pipeline
+from forensics.model import Context, Hardware, Source
+from forensics.starts import Run
+
+
+class Described(Struct, frozen=True):
+    """One run with its source, its context, and what to say about it.
+
+    Attributes:
+        run: The run.
+        source: Its source; several runs or services in one log have a `#` in its name.
+        context: What is known of it.
+        limits: What could not be known.
+    """
+
+    run: Run
+    source: Source
+    context: Context
+    limits: tuple[str, ...] = ()
+
+
+def described(
+    runs: Sequence[Run], source: Source, context: Context, pipeline: Pipeline
+) -> list[Described]:
+    """Give each run what is known of it.
+
+    Args:
+        runs: All runs of one log, by service in their order.
+        source: The log.
+        context: What is known beside the log.
+        pipeline: What took the envelopes off.
+    """
+    counts = Counter(run.service for run in runs)
+    last = {run.service: run.number for run in runs}
+    context = with_facts(context, pipeline.facts)
+    found = []
+    for run in runs:
+        name = source.name
+        if len(counts) > 1 and run.service:
+            name += f"#{run.service}"
+        if counts[run.service] > 1:
+            name += f"#{run.number}"
+        mine, limits = context, ()
+        if run.number < last[run.service]:
+            mine, limits = ended(context), ("it had ended when the next start in this log began",)
+        elif context.exit_code is None and run.service in pipeline.exits:
+            mine = replace(context, exit_code=pipeline.exits[run.service])
+        found.append(Described(run, replace(source, name=name), mine, limits))
+    return found
+
+
+def ended(context: Context) -> Context:
+    """Return what is known of a run that is not the container's last."""
+    return replace(
+        context,
+        exit_code=None,
+        oom_killed=None,
+        running=None,
+        started_at=None,
+        finished_at=None,
+    )
+
+
+def with_facts(context: Context, facts: dict[str, str]) -> Context:
+    """Add what a report around the log states to what is known.
+
+    Args:
+        context: What is known; it wins.
+        facts: By the names of `forensics.envelopes.pasted`.
+    """
+    if not facts:
+        return context
+    known = context.hardware
+    versions = {
+        key: facts[key]
+        for key in ("vllm", "torch", "cuda", "driver", "flashinfer", "triton")
+        if key in facts
+    }
+    return replace(
+        context,
+        hardware=Hardware(
+            gpu=known.gpu or facts.get("gpu"),
+            compute_capability=known.compute_capability or facts.get("capability"),
+            arch=known.arch or facts.get("arch"),
+        ),
+        versions={**versions, **context.versions},
+    )

@@ -1,0 +1,143 @@
+"""One log, several runs: split where a server starts again, and by service.
+
+In: clean blocks with candidates. Out: one `Builder` for each run, in the order in which they
+began. A restarted container, a compose service and a journal's unit keep writing to one log; what
+one run printed says nothing of the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from forensics.envelopes import Block
+from forensics.evidence import Builder, Wanted, in_window
+from forensics.patterns import confirm
+from forensics.records import understand
+
+#: Lines of imports and warnings that a program prints before it says its name.
+_PRELUDE_LINES = 60
+_PRELUDE = re.compile(
+    rb"(?:INFO|WARNING|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,120}\]"
+    rb"|(?:\[?[WI]\d{4} |/\S{1,300}:\d+: \w*Warning: |==========|\s*$)"
+)
+
+Candidates = list[tuple[int, int]]
+Finder = Callable[[bytes], Candidates]
+
+
+class Run(Struct):
+    """One run of one service.
+
+    Attributes:
+        service: The container or unit, None where the log names none.
+        number: 1 for the first run of the service.
+        builder: What was seen of it.
+        first_line: Physical line at which it begins.
+    """
+
+    service: str | None
+    number: int
+    builder: Builder
+    first_line: int
+
+
+class Runs:
+    """Blocks in, runs out.
+
+    Args:
+        wants: All patterns.
+        rescan: Finds candidates with those of statistics (the first part of a run has them).
+    """
+
+    def __init__(self, wants: Wanted, rescan: Finder) -> None:
+        self._wants = wants
+        self._rescan = rescan
+        self._now: dict[str | None, Run] = {}
+        self._starts = frozenset(
+            index
+            for index, pairs in wants.signals.items()
+            if any(
+                s.kind == "milestone" and s.name in d.milestones[:1] for d, s in pairs
+            )
+        )
+
+    def feed(
+        self, service: str | None, block: Block, candidates: Candidates, *, statistics: bool
+    ) -> Iterator[Run]:
+        """Take the next block of a service; give the runs that ended in it.
+
+        Args:
+            service: Whose it is.
+            block: Clean text of whole lines.
+            candidates: What a finder named in it.
+            statistics: Whether it looked for lines of statistics.
+        """
+        run = self._now.get(service)
+        if run is None:
+            run = self._now[service] = Run(service, 1, Builder(self._wants), block.first_line)
+        if not statistics and in_window(run.builder.position, len(block.text)):
+            candidates = self._rescan(block.text)
+        begin = 0
+        for offset in self._begins(block, candidates):
+            cut = _prelude(block.text, offset, begin)
+            if cut > begin:
+                _feed(run.builder, block, candidates, begin, cut)
+                begin = cut
+            if not run.builder.underway:
+                continue
+            yield run
+            first = block.part(begin, len(block.text)).first_line
+            run = Run(service, run.number + 1, Builder(self._wants), first)
+            self._now[service] = run
+        if begin == 0:
+            run.builder.feed(block, candidates)
+        else:
+            _feed(run.builder, block, candidates, begin, len(block.text))
+
+    def _begins(self, block: Block, candidates: Candidates) -> list[int]:
+        """Return the offsets of lines by which a server says that it begins."""
+        found: list[int] = []
+        end = -1
+        for offset, index in candidates:
+            if index not in self._starts or offset <= end:
+                continue
+            start = block.text.rfind(b"\n", 0, offset) + 1
+            stop = block.text.find(b"\n", offset)
+            stop = len(block.text) if stop < 0 else stop
+            record = understand(block.text[start : min(stop, start + 65_536)], 0)
+            try:
+                says = confirm(self._wants.patterns[index], record.message) is not None
+            except TimeoutError:
+                continue
+            if says and record.kind in {"log", "raw"}:
+                found.append(start)
+                end = stop
+        return found
+
+    def finish(self) -> Iterator[Run]:
+        """Give the runs that were going on when the log ended."""
+        yield from self._now.values()
+        self._now.clear()
+
+
+def _prelude(text: bytes, offset: int, least: int) -> int:
+    """Return where the lines begin that a program prints before it says its name."""
+    start = offset
+    for _ in range(_PRELUDE_LINES):
+        if start <= least:
+            break
+        before = text.rfind(b"\n", 0, start - 1) + 1
+        if before < least or not _PRELUDE.match(text[before : min(start, before + 500)]):
+            break
+        start = before
+    return start
+
+
+def _feed(builder: Builder, block: Block, candidates: Candidates, begin: int, end: int) -> None:
+    """Feed some lines of a block."""
+    # A candidate's offset lies in its line or at its end: the end of a part is its last newline.
+    mine = [(o - begin, i) for o, i in candidates if begin <= o < end or (o == end and end == len(block.text))]
+    builder.feed(block.part(begin, end), mine)
