@@ -33,6 +33,7 @@ from forensics.scanning import Memory, Reader, Scan
 from forensics.sources import open_source
 from forensics.starts import Run
 from forensics.triage import Triage, decide
+from forensics.unpacking import DEFAULT, Limits
 
 #: Runs of one log that are diagnosed one by one.
 MAX_RUNS = 200
@@ -133,9 +134,18 @@ def examine(source: str, engine: Engine, context: Context | None = None) -> Exam
     return examine_all(source, engine, context)[-1]
 
 
-def examine_all(source: str, engine: Engine, context: Context | None = None) -> list[Examined]:
-    """Diagnose every run in a log, by service in the order in which they began."""
-    opened = open_source(source)
+def examine_all(
+    source: str, engine: Engine, context: Context | None = None, limits: Limits = DEFAULT
+) -> list[Examined]:
+    """Diagnose every run in a log, by service in the order in which they began.
+
+    Args:
+        source: What the user named.
+        engine: Rules made ready.
+        context: What is known beside the log; an `inspect.json` beside it is read if None.
+        limits: What may be read.
+    """
+    opened = open_source(source, limits)
     try:
         known = context if context is not None else context_beside(source)
         return examine_runs(opened, engine, known)
@@ -156,8 +166,8 @@ def examine_runs(reader: Reader, engine: Engine, context: Context) -> list[Exami
     source = msgspec.structs.replace(
         reader.source, bytes=reader.consumed, lines=lines, envelope=scan.pipeline.name
     )
-    told = described(kept, source, context, scan.pipeline)
-    found = [_result(run, engine, dropped, several=len(kept) > 1) for run in told]
+    told = described(kept, source, context, scan.pipeline, reader)
+    found = [_result(run, engine, dropped) for run in told]
     known = [one for one in found if one[0].run.engine or one[0].verdict != "no_evidence"]
     return known or found
 
@@ -175,13 +185,13 @@ def _kept(runs: Iterator[Run]) -> tuple[list[Run], int]:
     return sorted(kept, key=lambda r: (order[r.service], r.number)), dropped
 
 
-def _result(one: Described, engine: Engine, dropped: int, *, several: bool) -> Examined:
+def _result(one: Described, engine: Engine, dropped: int) -> Examined:
     evidence = one.run.builder.finish(one.source, one.context)
     judgement = judge(evidence)
     triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
     diagnosis = _diagnosis(evidence, judgement.outcome, triage, engine.rules)
     more = list(one.limits)
-    if dropped and several:
+    if dropped:
         more.append(f"{dropped} more runs in this log were not looked at one by one")
     if more:
         diagnosis = msgspec.structs.replace(diagnosis, limits=[*diagnosis.limits, *more])

@@ -501,7 +501,7 @@ class Builder:
         truncated = [*source.truncated]
         if not head:
             truncated.append("head")
-        if ending == "cut":
+        if ending == "cut" and "tail" not in truncated:
             truncated.append("tail")
         return Evidence(
             source=replace(source, lines=source.lines or lines, truncated=truncated),

@@ -8,7 +8,8 @@ counts where nothing better is known.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,18 @@ from msgspec.structs import replace
 from forensics.envelopes import Pipeline
 from forensics.model import Context, Hardware, Source
 from forensics.starts import Run
+
+
+class Read(Protocol):
+    """What a reader knows of a log when it has read it."""
+
+    @property
+    def damage(self) -> str | None:
+        """Return why it ended before its end, None where it did not."""
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """Return the files it is made of and the line at which each begins."""
 
 
 class Described(Struct, frozen=True):
@@ -35,7 +48,7 @@ class Described(Struct, frozen=True):
 
 
 def described(
-    runs: Sequence[Run], source: Source, context: Context, pipeline: Pipeline
+    runs: Sequence[Run], source: Source, context: Context, pipeline: Pipeline, reader: Read
 ) -> list[Described]:
     """Give each run what is known of it.
 
@@ -44,10 +57,14 @@ def described(
         source: The log.
         context: What is known beside the log.
         pipeline: What took the envelopes off.
+        reader: The log, read to its end.
     """
     counts = Counter(run.service for run in runs)
     last = {run.service: run.number for run in runs}
     context = with_facts(context, pipeline.facts)
+    common = tuple(_limits(reader))
+    if reader.damage:
+        source = replace(source, truncated=[*source.truncated, "tail"])
     found = []
     for run in runs:
         name = source.name
@@ -55,13 +72,22 @@ def described(
             name += f"#{run.service}"
         if counts[run.service] > 1:
             name += f"#{run.number}"
-        mine, limits = context, ()
+        mine, limits = context, common
         if run.number < last[run.service]:
-            mine, limits = ended(context), ("it had ended when the next start in this log began",)
+            mine = ended(context)
+            limits = ("it had ended when the next start in this log began", *common)
         elif context.exit_code is None and run.service in pipeline.exits:
             mine = replace(context, exit_code=pipeline.exits[run.service])
         found.append(Described(run, replace(source, name=name), mine, limits))
     return found
+
+
+def _limits(reader: Read) -> Iterator[str]:
+    if reader.damage:
+        yield f"the packed file is damaged or cut: what stood at its end is lost ({reader.damage})"
+    if len(reader.parts) > 1:
+        where = ", ".join(f"{name} from line {line}" for name, line in reader.parts)
+        yield f"lines are counted through the files of the log: {where}"
 
 
 def ended(context: Context) -> Context:

@@ -8,7 +8,7 @@ detection, and envelopes within envelopes are taken off in turn.
 from __future__ import annotations
 
 from forensics.envelopes.batch import Batch, Envelope, Layer
-from forensics.envelopes.binary import BINARY, is_binary_log
+from forensics.envelopes.binary import BINARY
 from forensics.envelopes.jsonlines import JSON_LINES
 from forensics.envelopes.pipeline import Pipeline, detect_all
 from forensics.envelopes.prefixes import PREFIXES
@@ -17,7 +17,7 @@ from forensics.envelopes.text import Block, clean
 ENVELOPES: tuple[Envelope, ...] = (*BINARY, *JSON_LINES, *PREFIXES)
 
 __all__ = ["ENVELOPES", "Batch", "Block", "Envelope", "Layer", "Pipeline", "clean", "detect"]
-__all__ += ["is_binary_log", "pipeline"]
+__all__ += ["pipeline"]
 
 
 def detect(head: bytes) -> tuple[Envelope, ...]:

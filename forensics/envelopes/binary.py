@@ -9,25 +9,14 @@ from __future__ import annotations
 
 import struct
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 from forensics.envelopes.batch import Batch, Envelope, Lines
 from forensics.envelopes.jsonlines import journal_time
 from forensics.envelopes.parts import Joiner
+from forensics.framing import MAX_RECORD, entry_of, framed, is_frame, is_frames, is_local
 
-#: No record is larger; a length beyond it is damage.
-MAX_RECORD = 64 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-
-class _Entry(NamedTuple):
-    source: bytes
-    nanoseconds: int
-    line: bytes
-    partial: bool
-    last: bool
-    key: bytes
 
 
 class LocalLayer:
@@ -42,10 +31,10 @@ class LocalLayer:
         """Take bytes, cut anywhere, and return the lines of whole records."""
         data = self._rest + batch.text
         out, place = Lines(), 0
-        while (record := _framed(data, place)) is not None:
+        while (record := framed(data, place)) is not None:
             self._number += 1
             place += len(record) + 8
-            entry = _entry(record)
+            entry = entry_of(record)
             if entry is None:
                 continue
             at = nanosecond_time(entry.nanoseconds)
@@ -72,79 +61,6 @@ def nanosecond_time(value: int) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:09}Z" if value > 0 else None
 
 
-def _framed(data: bytes, place: int) -> bytes | None:
-    """Return the record at a place, None where it is not whole or is damaged."""
-    if place + 8 > len(data):
-        return None
-    (size,) = struct.unpack_from(">I", data, place)
-    end = place + 4 + size
-    if size > MAX_RECORD or end + 4 > len(data) or data[end : end + 4] != data[place : place + 4]:
-        return None
-    return data[place + 4 : end]
-
-
-def _entry(record: bytes) -> _Entry | None:
-    """Read a LogEntry: 1 source, 2 time, 3 line, 4 partial, 5 {1 last, 2 id, 3 ordinal}."""
-    fields = _fields(record)
-    if fields is None:
-        return None
-    more = _fields(_raw(fields.get(5)))
-    more = more if more is not None else {}
-    return _Entry(
-        source=_raw(fields.get(1)),
-        nanoseconds=_number(fields.get(2)),
-        line=_raw(fields.get(3)),
-        partial=bool(_number(fields.get(4))),
-        last=bool(_number(more.get(1))),
-        key=_raw(more.get(2)),
-    )
-
-
-def _raw(value: int | bytes | None) -> bytes:
-    return value if isinstance(value, bytes) else b""
-
-
-def _number(value: int | bytes | None) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _fields(data: bytes) -> dict[int, int | bytes] | None:
-    """Read a protobuf message: the last value of each field, None where it is damaged."""
-    found: dict[int, int | bytes] = {}
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
-        kind = tag & 7
-        if kind == _VARINT:
-            value, place = _varint(data, place)
-            found[tag >> 3] = value
-            size = 0
-        elif kind == _BYTES:
-            size, place = _varint(data, place)
-            found[tag >> 3] = data[place : place + size]
-        elif kind in {_FIXED64, _FIXED32}:
-            size = 8 if kind == _FIXED64 else 4
-        else:
-            return None
-        place += size
-        if place > len(data) or place < 0:
-            return None
-    return found
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Read a number of seven bits a byte; damage gives a place beyond the end."""
-    value = shift = 0
-    while place < len(data) and shift < 70:
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place += 1
-        if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, place
-        shift += 7
-    return 0, len(data) + 1
-
-
 class FramesLayer:
     """What the engine's API sends of a container without a terminal: 8 bytes before each piece."""
 
@@ -157,7 +73,7 @@ class FramesLayer:
         """Take bytes, cut anywhere, and return the lines of whole frames."""
         data = self._rest + batch.text
         out, place = Lines(), 0
-        while place + 8 <= len(data) and _is_frame(data, place):
+        while place + 8 <= len(data) and is_frame(data, place):
             (size,) = struct.unpack_from(">I", data, place + 4)
             end = place + 8 + size
             if end > len(data):
@@ -177,11 +93,6 @@ class FramesLayer:
         out = Lines()
         self._joiner.rest(out)
         return out.batch(ended=False)
-
-
-def _is_frame(data: bytes, place: int) -> bool:
-    head = data[place : place + 8]
-    return head[0] in {0, 1, 2} and head[1:4] == b"\0\0\0" and head[4] < 4
 
 
 class ExportLayer:
@@ -265,31 +176,9 @@ class ExportLayer:
         return both.batch(ended=False)
 
 
-def is_local(head: bytes) -> bool:
-    """Say whether a file is one of Docker's `local` driver: a framed record with known fields."""
-    record = _framed(head, 0)
-    if record is None or not record:
-        return False
-    entry = _entry(record)
-    return entry is not None and entry.source in {b"stdout", b"stderr"} and entry.nanoseconds > 0
-
-
-def is_frames(head: bytes) -> bool:
-    """Say whether a file begins with two of the engine's stream frames (or is just one)."""
-    if len(head) < 9 or head[0] not in {1, 2} or not _is_frame(head, 0):
-        return False
-    end = 8 + int.from_bytes(head[4:8], "big")
-    return end == len(head) or (end + 8 <= len(head) and _is_frame(head, end))
-
-
 def _is_export(head: bytes) -> bool:
     first = head[:4096].lstrip(b"\n").split(b"\n", 1)[0]
     return first.startswith((b"__CURSOR=", b"__REALTIME_TIMESTAMP=")) and b"MESSAGE" in head
-
-
-def is_binary_log(head: bytes) -> bool:
-    """Say whether bytes that are no text are a log nevertheless."""
-    return is_local(head) or is_frames(head)
 
 
 BINARY: tuple[Envelope, ...] = (
