@@ -41,6 +41,7 @@ lint: $(VENV)/project.stamp ## check style, types, the direction of imports and 
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/forensics rules lint
 	$(BIN)/python tools/rules_docs.py --check
+	$(BIN)/python tools/console.py --check
 
 fmt: $(VENV)/project.stamp ## format, and repair what can be repaired
 	$(BIN)/ruff format
@@ -60,6 +61,7 @@ docs: $(VENV)/project.stamp ## write the pages that are generated from the progr
 	$(BIN)/typer forensics.cli utils docs --name forensics --title 'Commands' --output docs/reference/commands.md
 	$(BIN)/forensics rules schema --output docs/reference/rule.schema.json
 	$(BIN)/python tools/rules_docs.py
+	$(BIN)/python tools/console.py
 
 # dev comes first: it holds everything, and the others are held to its versions.
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

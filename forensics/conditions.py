@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forensics.model import Evidence, ExceptionEvent, Hit, Truth
 from forensics.patterns import confirm
@@ -107,7 +108,10 @@ def evaluate(condition: Condition, view: View) -> Answer:
 
 
 def _joined(answers: list[Answer], truth: Truth) -> Answer:
-    lines = {hit.record.line: hit for a in reversed(answers) for hit in a.lines}
+    lines: dict[int, Hit] = {}
+    for hit in (hit for a in reversed(answers) for hit in a.lines):
+        known = lines.get(hit.record.line)
+        lines[hit.record.line] = known if known is not None and known.root else hit
     captures: dict[str, str] = {}
     for answer in reversed(answers):
         captures.update(answer.captures)
@@ -178,6 +182,8 @@ def _line(leaf: LineLeaf, view: View) -> Answer:
     plain = leaf.where == "any" and not leaf.level and leaf.process is None
     count = count if plain or len(chosen) == len(hits) else len(chosen)
     if len(chosen) >= 1 and count >= leaf.min_count:
+        if leaf.root:
+            chosen = tuple(replace(hit, root=True) for hit in chosen)
         return Answer(HOLDS, chosen, chosen[0].groups, count=count)
     return Answer(view.absent, why=f"no line holds {leaf.pattern!r}")
 

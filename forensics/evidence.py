@@ -46,11 +46,12 @@ STATISTICS_PERIOD = 16 * 1024 * 1024
 STATISTICS_WINDOW = 512 * 1024
 _WINDOW = 262_144
 _CONTEXT_LINES = 2
+#: The first time in a log is looked for in so many lines.
+_CLOCK_LINES = 1_000
 #: A shorter message is no proof that an earlier line spoke of the same thing.
 _MIN_REPEATED = 16
 #: A program that dies of an exception prints little after it.
 _LAST_WORDS = 40
-_QUIET = {"DEBUG", "INFO"}
 _BLANK = b" \t\r\n\0"
 
 
@@ -169,9 +170,10 @@ class Builder:
         self._by_number: dict[int, int] = {}
         self._excerpts: dict[int, Excerpt] = {}
         self._limits: dict[str, int] = {}
-        self._tail = b""
-        self._tail_line = 1
+        self._recent: list[tuple[int, Block]] = []
+        self._short: dict[int, int] = {}
         self._walking = False
+        self._walk_from = 0
         self._first_clock: Record | None = None
         self._last: Record | None = None
         self._lines = 0
@@ -188,9 +190,9 @@ class Builder:
             candidates: (offset, pattern index) by offset, as a finder gives them.
         """
         text = block.text
-        cursor = _Cursor(block)
-        self._offsets.clear()
-        walked = self._walk(cursor, 0) if self._walking else 0
+        cursor, ahead = _Cursor(block), _Cursor(block)
+        self._remember(block)
+        walked = self._walk(ahead, 0) if self._walking else 0
         if self._first_clock is None:
             self._find_clock(block)
         start, end = 0, -1
@@ -198,14 +200,14 @@ class Builder:
         for offset, index in candidates:
             if offset > end:
                 if found:
-                    walked = self._line(cursor, start, end, found, walked)
+                    walked = self._line(cursor, ahead, start, end, found, walked)
                 start = text.rfind(b"\n", 0, offset) + 1
                 end = text.find(b"\n", offset)
                 end = len(text) if end < 0 else end
                 found = set()
             found.add(index)
         if found:
-            self._line(cursor, start, end, found, walked)
+            self._line(cursor, ahead, start, end, found, walked)
         self._remember_end(block)
         self._position += len(text)
 
@@ -226,7 +228,15 @@ class Builder:
             for s in self._signals
         )
 
-    def _line(self, cursor: _Cursor, start: int, end: int, found: set[int], walked: int) -> int:
+    def _line(
+        self,
+        cursor: _Cursor,
+        ahead: _Cursor,
+        start: int,
+        end: int,
+        found: set[int],
+        walked: int,
+    ) -> int:
         """Handle one line with its candidates; return up to where tracebacks were read."""
         block = cursor.block
         raw = block.text[start : min(end, start + MAX_LINE_BYTES)]
@@ -250,13 +260,15 @@ class Builder:
                 kept = self._hits.setdefault(index, {}).setdefault(group, _Kept([], []))
                 kept.add(Hit(record, groups))
                 if kept.count <= _CONTEXT_LINES:
-                    self._excerpt(block, start, end, number)
+                    self._excerpt(self._position + start, number)
             for dialect, signal in self._wants.signals.get(index, ()):
                 self._signal(dialect, signal, record, groups)
-                if signal.kind in {"fatal", "death", "crash"}:
-                    self._excerpt(block, start, end, number)
+                if signal.kind in {"fatal", "death", "crash", "milestone"}:
+                    self._excerpt(self._position + start, number)
         if begins and start >= walked and record.kind not in {"access", "request", "dump"}:
-            return self._walk(cursor, start)
+            self._walk_from = self._position + start
+            self._offsets.clear()
+            return self._walk(ahead, start)
         return walked
 
     def _signal(
@@ -287,7 +299,6 @@ class Builder:
         """Feed lines to the assembler from `start` on until no traceback is open."""
         text = cursor.block.text
         position = start
-        header = start
         self._walking = True
         while position < len(text):
             end = text.find(b"\n", position)
@@ -296,23 +307,21 @@ class Builder:
             record = understand(
                 text[position : min(end, position + MAX_LINE_BYTES)], number, cursor.time(position)
             )
-            self._offsets[number] = position
+            self._offsets[number] = self._position + position
             self._assembler.feed(record)
-            self._collect(self._assembler.take(), cursor, header)
+            self._collect(self._assembler.take())
             position = end + 1
             if not self._assembler.busy:
                 self._walking = False
-                self._collect(self._assembler.finish(), cursor, header)
+                self._collect(self._assembler.finish())
                 break
         return position
 
-    def _collect(
-        self, raised: list[tracebacks.Raised], cursor: _Cursor | None, header: int
-    ) -> None:
+    def _collect(self, raised: list[tracebacks.Raised]) -> None:
         for one in raised:
-            self._exception(one, cursor, header)
+            self._exception(one)
 
-    def _exception(self, one: tracebacks.Raised, cursor: _Cursor | None, header: int) -> None:
+    def _exception(self, one: tracebacks.Raised) -> None:
         record = one.record
         process, depth = self._whose(one)
         first_line = one.message.split("\n", 1)[0]
@@ -327,7 +336,7 @@ class Builder:
             self._dropped += 1
             return
         line, text = tracebacks.telling(one)
-        earlier = self._first_seen(first_line, one, cursor, header)
+        earlier = self._first_seen(first_line, one)
         event = ExceptionEvent(
             type=one.type,
             message=tracebacks.full_message(one),
@@ -359,9 +368,10 @@ class Builder:
             known = len(self._exceptions)
             self._exceptions.append(event)
         self._folded[key] = self._by_number[one.number] = known
-        if cursor is not None and len(self._exceptions) <= KEEP_FIRST:
-            self._excerpt_line(cursor, record.line)
-            self._excerpt_line(cursor, line)
+        if len(self._exceptions) <= KEEP_FIRST:
+            for number in (record.line, line):
+                if number in self._offsets:
+                    self._excerpt(self._offsets[number], number)
 
     def _whose(self, one: tracebacks.Raised) -> tuple[str | None, int]:
         """Return the process of an exception and its depth: as printed, else by its frames."""
@@ -373,66 +383,85 @@ class Builder:
                 return process, depth
         return None, 0
 
-    def _first_seen(
-        self, message: str, one: tracebacks.Raised, cursor: _Cursor | None, header: int
-    ) -> tuple[int, str] | None:
-        """Find an earlier line that already printed the message (retries, warnings).
+    def _first_seen(self, message: str, one: tracebacks.Raised) -> tuple[int, str] | None:
+        """Find an earlier line that already printed the message, as libraries do that retry.
 
-        Only output of the same process shortly before the traceback counts, never requests.
+        Only raw output of the same process shortly before the traceback counts: a logger that
+        quotes an exception reports the same event.
         """
-        if cursor is None or len(message) < _MIN_REPEATED or len(self._exceptions) >= KEEP_FIRST:
+        if len(message) < _MIN_REPEATED or len(self._exceptions) >= KEEP_FIRST:
             return None
-        text = cursor.block.text
-        begin = max(0, header - _WINDOW)
         needle = message[:200].encode()
-        place = text.find(needle, begin, header)
-        while place >= 0:
-            start = text.rfind(b"\n", 0, place) + 1
-            end = text.find(b"\n", place)
-            number = _line_of(cursor.block, start)
-            record = understand(text[start : min(end, start + MAX_LINE_BYTES)], number)
-            same = record.process in {None, one.record.process}
-            if same and record.kind in {"log", "raw"} and record.level not in _QUIET:
-                return number, record.text
-            place = text.find(needle, end, header)
+        for base, block in self._recent:
+            text, until = block.text, max(0, self._walk_from - base)
+            place = text.find(needle, max(0, until - _WINDOW), until)
+            while place >= 0:
+                start = text.rfind(b"\n", 0, place) + 1
+                end = text.find(b"\n", place)
+                number = _line_of(block, start)
+                record = understand(text[start : min(end, start + MAX_LINE_BYTES)], number)
+                same = record.process in {None, one.record.process}
+                if same and record.kind == "raw" and record.level is None:
+                    return number, record.text
+                place = text.find(needle, end, until)
         return None
 
     # --- lines around --------------------------------------------------------------------------
 
-    def _excerpt(self, block: Block, start: int, end: int, number: int) -> None:
-        """Keep the neighbours of a line that may be quoted."""
+    def _remember(self, block: Block) -> None:
+        """Keep what stood shortly before: the neighbours of a line may be in another block."""
+        oldest = self._position - 2 * _WINDOW
+        self._recent = [(base, b) for base, b in self._recent if base + len(b.text) > oldest]
+        self._recent.append((self._position, block))
+        first = self._recent[0][0]
+        self._offsets = {n: offset for n, offset in self._offsets.items() if offset >= first}
+        short, self._short = self._short, {}
+        for number, offset in short.items():
+            del self._excerpts[number]
+            self._excerpt(offset, number)
+
+    def _excerpt(self, offset: int, number: int) -> None:
+        """Keep the neighbours of a line that may be quoted.
+
+        Args:
+            offset: Where it begins in the clean text of the whole source.
+            number: Its physical number.
+        """
         if number in self._excerpts or len(self._excerpts) >= MAX_EXCERPTS:
             return
-        text = block.text
-        index = text.count(b"\n", 0, start) if block.numbers else 0
-        before: list[tuple[int, str]] = []
-        edge = start - 1
-        for back in range(1, _CONTEXT_LINES + 1):
-            if edge < 0:
-                break
-            begin = text.rfind(b"\n", 0, edge) + 1
-            at = block.line_at(index - back, begin) if block.numbers else number - back
-            before.insert(0, (at, self._plain(text[begin:edge])))
-            edge = begin - 1
-        after: list[tuple[int, str]] = []
-        begin = end + 1
-        for ahead in range(1, _CONTEXT_LINES + 1):
-            if begin >= len(text):
-                break
-            edge = text.find(b"\n", begin)
-            edge = len(text) if edge < 0 else edge
-            at = block.line_at(index + ahead, begin) if block.numbers else number + ahead
-            after.append((at, self._plain(text[begin:edge])))
-            begin = edge + 1
-        self._excerpts[number] = Excerpt(tuple(before), tuple(after))
+        after = tuple(self._after(offset, number))
+        if len(after) < _CONTEXT_LINES:
+            self._short[number] = offset
+        self._excerpts[number] = Excerpt(tuple(self._before(offset, number)), after)
 
-    def _excerpt_line(self, cursor: _Cursor, number: int) -> None:
-        text = cursor.block.text
-        start = self._offsets.get(number)
-        if start is None:
-            return
-        end = text.find(b"\n", start)
-        self._excerpt(cursor.block, start, len(text) if end < 0 else end, number)
+    def _before(self, offset: int, number: int) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        for base, block in reversed(self._recent):
+            edge = min(offset - base, len(block.text)) - 1
+            while edge >= 0 and len(found) < _CONTEXT_LINES:
+                begin = block.text.rfind(b"\n", 0, edge) + 1
+                here = _line_of(block, begin) if block.uneven else number - len(found) - 1
+                found.insert(0, (here, self._plain(block.text[begin:edge])))
+                edge = begin - 1
+        return found
+
+    def _after(self, offset: int, number: int) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        mine = True
+        for base, block in self._recent:
+            text = block.text
+            begin = max(0, offset - base)
+            if begin >= len(text):
+                continue
+            while begin < len(text) and len(found) < _CONTEXT_LINES:
+                end = text.find(b"\n", begin)
+                end = len(text) if end < 0 else end
+                if not mine:
+                    here = _line_of(block, begin) if block.uneven else number + len(found) + 1
+                    found.append((here, self._plain(text[begin:end])))
+                mine = False
+                begin = end + 1
+        return found
 
     @staticmethod
     def _plain(raw: bytes) -> str:
@@ -441,7 +470,7 @@ class Builder:
     def _find_clock(self, block: Block) -> None:
         """Take the first time in the log as the zero of the timeline."""
         start = 0
-        for back in range(200):
+        for back in range(_CLOCK_LINES - self._lines):
             end = block.text.find(b"\n", start)
             if end < 0:
                 return
@@ -479,13 +508,13 @@ class Builder:
             source: Where they came from (its line count is filled in here).
             context: What is known beside the log.
         """
-        self._collect(self._assembler.finish(), None, 0)
+        self._collect(self._assembler.finish())
         self._exceptions = _in_order(self._exceptions)
         dialect = self._engine()
         engine = dialect.name if dialect else None
         signals = tuple(
             sorted(
-                (s for s in self._signals if _may_say(s.dialect, dialect)),
+                (s for s in self._signals if _may_say(s, dialect)),
                 key=lambda s: s.record.line,
             )
         )
@@ -587,11 +616,14 @@ class Builder:
         return any(s.kind == "fatal" for s in signals) and not milestones
 
 
-def _may_say(name: str, engine: Dialect | None) -> bool:
-    """Say whether signals of a dialect count in a log of this engine (any, if it is unknown)."""
-    if engine is None or name not in {d.name for d in ENGINES}:
+def _may_say(signal: SignalEvent, engine: Dialect | None) -> bool:
+    """Say whether a signal counts in a log of this engine (any does, if it is unknown).
+
+    What an engine runs inside may fail for it, but its end is not the engine's end.
+    """
+    if engine is None or signal.dialect not in {d.name for d in ENGINES} - {engine.name}:
         return True
-    return name == engine.name or name in engine.passes_on
+    return signal.dialect in engine.passes_on and signal.kind not in {"stop", "end"}
 
 
 def _in_order(exceptions: list[ExceptionEvent]) -> list[ExceptionEvent]:

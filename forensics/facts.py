@@ -16,6 +16,7 @@ from forensics.model import Context, Hardware, Run, SignalEvent
 
 #: `non-default args` and `Namespace` lines are Python literals; larger ones are not read.
 _MAX_LITERAL = 60_000
+_OBJECT = re.compile(r"(?<==)<[^<>]{1,300}>")
 _SPEC_NONE = re.compile(r"speculative_config=None\b")
 _SPEC = re.compile(r"speculative_config=SpeculativeConfig\((?P<body>[^)]{0,2000})\)")
 _SPEC_ITEM = re.compile(r"(?P<key>\w+)=(?P<value>'[^']{0,500}'|[\w.+-]{1,100})")
@@ -52,6 +53,8 @@ def namespace(text: str) -> dict[str, Any] | None:
     """Read the inside of `Namespace(a=1, b='x')` (vLLM 0.4 to 0.8): all arguments, defaults too."""
     if len(text) > _MAX_LITERAL:
         return None
+    # Objects without a literal form (`<function serve at 0x7f…>`) become text.
+    text = _OBJECT.sub(lambda found: repr(found[0]), text)
     try:
         tree = ast.parse(f"dict({text})", mode="eval")
     except (ValueError, SyntaxError, MemoryError, RecursionError):

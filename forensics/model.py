@@ -150,10 +150,14 @@ class ExceptionEvent(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True):
-    """One line on which one pattern holds: `groups` are its named captures."""
+    """One line on which one pattern holds.
+
+    `groups` are its named captures; `root` says that a rule takes this line for the root.
+    """
 
     record: Record
     groups: dict[str, str]
+    root: bool = False
 
 
 class SignalEvent(Struct, frozen=True):

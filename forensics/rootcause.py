@@ -32,6 +32,8 @@ _REORDER_LINES = 400
 _LAST_WORDS = 40
 #: Lines between an exception and the program's own word that it is failing.
 _NEAR = 200
+#: Depth from which on a process is inside the program (engine core, worker).
+_INNER = 2
 _MIN_REPEATED = 12
 #: Exit code of a process ended by SIGKILL (128 + 9).
 _KILLED = 137
@@ -93,6 +95,14 @@ def _crash_line(evidence: Evidence) -> int | None:
     """Return the first line by which the program says that it is failing."""
     lines = [s.record.line for s in evidence.signals if s.kind in {"crash", "death", "wrapper"}]
     lines += [e.line for e in evidence.exceptions if _is_wrapper(e)]
+    # An inner process serves no requests by itself: an exception that it raises ends it.
+    lines += [
+        _start(e)
+        for e in evidence.exceptions
+        if e.depth >= _INNER
+        and e.level not in _HANDLED_LEVELS
+        and not _progress_after(e.end_line, e.process, evidence, None)
+    ]
     return min(lines, default=None)
 
 
@@ -136,7 +146,9 @@ def _outcome(
         return _cut_outcome(ready, run.exit_code, by_kill=by_kill)
     if ready is not None and failure.line > ready:
         return "crashed"
-    from_outside = run.engine is None and not evidence.exceptions and by_kill
+    # What the kernel or the init system reports of a death happened to the program from outside.
+    reported = failure.kind == "death" and run.engine is None
+    from_outside = reported or (run.engine is None and not evidence.exceptions and by_kill)
     return "killed" if from_outside else "failed_startup"
 
 

@@ -47,6 +47,8 @@ class LineLeaf(_Node, frozen=True, tag="line"):
         level: Only lines of these levels (`raw` for output outside the logger).
         process: Only lines of processes whose name begins with this.
         min_count: How many such lines there must be.
+        root: This line is the root of the failure even where an exception follows it (what a
+            library or a device printed before the exception that only reports it).
     """
 
     pattern: str
@@ -54,6 +56,7 @@ class LineLeaf(_Node, frozen=True, tag="line"):
     level: tuple[str, ...] = ()
     process: str | None = None
     min_count: int = 1
+    root: bool = False
 
 
 class ExceptionLeaf(_Node, frozen=True, tag="exception"):
@@ -264,7 +267,8 @@ class RuleTest(_Strict, frozen=True):
         captures: Captures that must come out, all of them equal.
         facts: What is known beside the log.
         note: Why this case is here.
-        known_as: For a near miss that is a failure of another kind: the rules that know it.
+        known_as: For a near miss that is a failure of another kind: the rules that know it. For
+            a match: more specific rules that may win there.
     """
 
     log: str = ""

@@ -111,7 +111,7 @@ def _positive(engine: Engine, rule: Rule, case: RuleTest, name: str) -> Iterator
             yield Problem(rule.id, name, f"{key} is {captures.get(key)!r}, expected {value!r}")
     if rule.role == "root_cause":
         root = triage.root_cause
-        if root is None or root.rule != rule.id:
+        if root is None or root.rule not in {rule.id, *case.known_as}:
             named = root.rule or f"line {root.line} without a rule" if root else "nothing"
             yield Problem(rule.id, name, f"it holds, but the root cause is {named}")
 

@@ -49,9 +49,10 @@ _MAX_OPEN = 8
 #: Lines of others that may stand between a traceback and its exception line.
 _MAX_STRANGERS = 40
 
-Key = tuple[str | None, int | None, str | None]
+#: Lines of one message have all of these in common; raw output has the process at most.
+Key = tuple[str | None, int | None, str | None, str | None, str | None]
 #: Lines without any prefix.
-_RAW: Key = (None, None, None)
+_RAW: Key = (None, None, None, None, None)
 
 
 class Raised(Struct):
@@ -116,7 +117,11 @@ class Assembler:
         self._fed += 1
         if record.kind in {"access", "request", "dump"}:
             return
-        key = (record.process, record.pid, record.origin)
+        key = _RAW
+        if record.origin is not None:
+            key = (record.process, record.pid, record.origin, record.level, record.clock)
+        elif record.process is not None:
+            key = (record.process, record.pid, None, None, None)
         if record.spills:
             # A new message begins, whose further lines look like raw output.
             key = _RAW
@@ -182,7 +187,7 @@ class Assembler:
             self._touch()
         elif stream.open:
             self._inside(stream, record, body)
-        elif self._is_bare(record, body):
+        elif self._is_bare(record, body) and not _announces(stream.collecting):
             self._close(stream)
             self._raise(stream, record, body, None)
         elif stream.collecting is not None:
@@ -279,6 +284,11 @@ class Assembler:
         self._done.append(raised)
 
 
+def _announces(raised: Raised | None) -> bool:
+    """Say whether the next line is what an exception only announces (`backend='x' raised:`)."""
+    return raised is not None and not raised.extra and raised.message.rstrip().endswith("raised:")
+
+
 def telling(raised: Raised) -> tuple[int, str]:
     """Return line and text of what says most: under pydantic's header it is a line below.
 
@@ -286,6 +296,8 @@ def telling(raised: Raised) -> tuple[int, str]:
         raised: A finished exception.
     """
     own = (raised.record.line, raised.record.text)
+    if raised.message.rstrip().endswith("raised:") and raised.extra:
+        return raised.extra[0][0], raised.extra[0][1]
     if not _PYDANTIC.match(raised.message) or not raised.extra:
         return own
     field: tuple[int, str] | None = None

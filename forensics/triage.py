@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forensics import texts
 from forensics.conditions import Answer, View, evaluate
 from forensics.model import (
     Evidence,
+    Failure,
     Finding,
+    Hit,
     NextStep,
     Role,
     RootCause,
@@ -272,11 +275,10 @@ def _findings(
             one.answer,
             role=role,
             caused_by=root.rule.id if role == "symptom" and root is not None else None,
-            also=_failure_line(judgement) if one is root and not one.answer.lines else (),
+            also=_failure_line(judgement, evidence) if one is root and not one.answer.lines else (),
         )
         for one, role in roles
     ]
-    del evidence
     return tuple(
         sorted(
             found,
@@ -290,9 +292,17 @@ def _findings(
     )
 
 
-def _failure_line(judgement: Judgement) -> tuple[tuple[int, str, str | None], ...]:
-    failure = judgement.failure
-    return ((failure.line, failure.text, failure.process),) if failure else ()
+def _failure_line(
+    judgement: Judgement, evidence: Evidence
+) -> tuple[tuple[int, str, str | None], ...]:
+    """Return the lines to cite for a rule that holds by facts alone."""
+    failure, last = judgement.failure, evidence.last
+    if failure is None:
+        return ()
+    lines = [(failure.line, failure.text, failure.process)]
+    if failure.kind == "cut" and last is not None and last.line != failure.line:
+        lines.append((last.line, last.text, last.process))
+    return tuple(lines)
 
 
 def _root_cause(root: _Held | None, evidence: Evidence, judgement: Judgement) -> RootCause | None:
@@ -301,13 +311,34 @@ def _root_cause(root: _Held | None, evidence: Evidence, judgement: Judgement) ->
     if failure is None:
         if root is None:
             return None
-        hit = root.answer.lines[0]
-        return texts.root_of_line(hit.record, root.rule.id, last)
-    if root is not None and root.answer.lines and not root.numbers & failure.lines:
         return texts.root_of_line(root.answer.lines[0].record, root.rule.id, last)
-    return texts.root_of_failure(
-        failure, root.rule.id if root else None, fingerprint(failure, last)
-    )
+    key = fingerprint(failure, last)
+    found = texts.root_of_failure(failure, root.rule.id if root else None, key)
+    hit = _telling(root, failure) if root is not None else None
+    if hit is None:
+        return found
+    return replace(found, line=hit.record.line, text=hit.record.text[: texts.MAX_QUOTED])
+
+
+def _telling(root: _Held, failure: Failure) -> Hit | None:
+    """Return the rule's line where it says more than the line found by structure.
+
+    That is so where the rule says that its line is the root, where it speaks of another place,
+    where the log simply stops, and where it names a later line of the same failure (the second
+    line of a message whose first is only a head, or an exception that tells what the one before
+    it does not).
+    """
+    lines = root.answer.lines
+    named = next((hit for hit in lines if hit.root), None)
+    if named is not None and named.record.line != failure.line:
+        return named
+    if not lines or failure.line in root.numbers:
+        return None
+    inside = [hit for hit in lines if hit.record.line in failure.lines]
+    earlier = failure.kind == "fatal" and lines[0].record.line < failure.line
+    if failure.kind == "cut" or not inside or earlier:
+        return lines[0]
+    return next((hit for hit in inside if hit.record.line > failure.line), None)
 
 
 def _verdict(

@@ -77,10 +77,11 @@ class Lines:
 
     def read(self, size: int) -> bytes:
         """Read up to so many bytes."""
+        data: bytes
         if self._rest:
             data, self._rest = self._rest[:size], self._rest[size:]
-            return data
-        data: bytes = self.stream.read(size)
+        else:
+            data = self.stream.read(size)
         return data
 
     def readline(self, size: int) -> bytes:

@@ -169,6 +169,15 @@ def evidence(
 # ------------------------------------------------------------------------------------------- rules
 
 
+class _Plain(yaml.SafeDumper):
+    """Rule files may hold neither anchors nor aliases."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Write a value anew each time."""
+        del data
+        return True
+
+
 def rule_text(rule_id: str, match: object, **fields: object) -> str:
     """The YAML of a rule with everything that a rule needs."""
     body: dict[str, Any] = {
@@ -180,7 +189,7 @@ def rule_text(rule_id: str, match: object, **fields: object) -> str:
         "cause": "It was broken.",
         "tests": {"match": [{"log": "x"}], "no_match": [{"log": "y"}]},
     }
-    return yaml.safe_dump({**body, **fields}, sort_keys=False)
+    return yaml.dump({**body, **fields}, Dumper=_Plain, sort_keys=False)
 
 
 def rule(rule_id: str, match: object, **fields: object) -> Rule:

@@ -203,7 +203,7 @@ def test_no_tracked_file_names_this_machine() -> None:
         r"|--find-links[ =]\S"
     )
     # Logs, and the rules' tests made from them, hold the paths of the machines that printed them.
-    quoted = (ROOT / "samples", ROOT / "rules", Path(__file__))
+    quoted = (ROOT / "samples", ROOT / "rules", ROOT / "docs" / "rules", Path(__file__))
 
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"

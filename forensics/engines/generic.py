@@ -55,7 +55,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fatal", "oci", r"OCI runtime (?:create|exec) failed|nvidia-container-cli: "),
     Signal("death", "kernel_oom", r"(?:Memory cgroup out of memory|Out of memory): Killed process (?P<code>\d+) \((?P<dead>[^)]{1,40})\)"),
     Signal("death", "systemd", r"Main process exited, code=(?P<how>\w+), status=(?P<code>\S+)"),
-    Signal("fact", "gpu", r"(?:Found GPU\d+ |GPU \d+: |Detected GPU |device_name[=:] ?'?)(?P<gpu>(?:NVIDIA|AMD|Tesla|GeForce)[\w .-]{2,60}?)(?: which is of cuda capability (?P<capability>\d+\.\d+)|$|[,(';])"),
+    Signal("fact", "gpu", r"(?:Found GPU\d+ |GPU \d+: |Detected GPU |device_name[=:] ?'?)(?P<gpu>(?:NVIDIA|AMD|Tesla|GeForce)[\w .-]{2,60}?)(?: which is of cuda capability (?P<capability>\d+\.\d+)|$| ?[,(';])"),
     Signal("fact", "gpu", r"(?P<gpu>NVIDIA (?:GB10|GB200|GB300|B200|B300|H100|H200|A100|L40S?|L4|RTX [\w ]{2,30}?))\b"),
     Signal("fact", "capability", r"(?:compute capability|cuda capability|Compute Capability)[ :=]{1,3}(?P<capability>\d{1,2}\.\d)\b"),
     Signal("fact", "arch", r"(?P<arch>aarch64|x86_64)-linux-gnu"),

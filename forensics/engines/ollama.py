@@ -109,6 +109,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("statistics", "runner", rf"^msg=\"{_RUNNER} started in (?P<init_engine_s>[\d.]+) seconds\""),
     # What dies: the runner's own lines above say why. The next request starts another runner.
     Signal("death", "runner", rf"^msg=\"{_RUNNER} terminated\" error=\"(?P<how>[^\"]{{0,400}})\"", identity=True, gives_up="serving"),
+    Signal("fatal", "system_memory", r"^msg=\"model request too large for system\"", identity=True, gives_up="always"),
     Signal("death", "load", r"^msg=\"(?:error loading llama server|Load failed|NewLlamaServer failed)\" .{0,600}?error=", identity=True, gives_up="always"),
     Signal("death", "load", rf"^(?:error loading llama server|{_RUNNER} process (?:has terminated|no longer running)|timed out waiting for {_RUNNER} to start)", identity=True, gives_up="always"),
 )  # fmt: skip

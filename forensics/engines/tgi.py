@@ -28,7 +28,9 @@ _LINE = re.compile(
 )
 _FIELDS = re.compile(r"(?: |^)rank=(?P<rank>\d{1,4})$")
 #: Spans of one request; their fields quote its parameters.
-_REQUEST = re.compile(r"\b(?:generate|generate_stream|chat_completions|completions|compat_generate|HTTP request|sagemaker_compatibility|vertex_compatibility)\b")
+_REQUEST = re.compile(
+    r"\b(?:generate|generate_stream|chat_completions|completions|compat_generate|HTTP request|sagemaker_compatibility|vertex_compatibility)\b"
+)
 
 
 def parse(text: str, line: int, at: str | None) -> Record | None:

@@ -136,7 +136,7 @@ def depth(process: str) -> int:
     name = process.lower()
     if "worker" in name:
         return 3
-    if "enginecore" in name or name.startswith("dpengine"):
+    if "enginecore" in name or name.startswith(("dpengine", "mqllmengine")):
         return 2
     if "apiserver" in name or name == "mainprocess":
         return 1
@@ -149,7 +149,8 @@ _HOME = (
     ("vllm/v1/executor/multiproc_executor.py", "worker_busy_loop", "Worker"),
     ("vllm/executor/multiproc_worker_utils.py", "_run_worker_process", "VllmWorkerProcess"),
     ("vllm/v1/engine/core.py", "run_engine_core", "EngineCore"),
-    ("vllm/engine/multiprocessing/engine.py", "run_mp_engine", "EngineCore"),
+    ("vllm/engine/multiprocessing/engine.py", "", "MQLLMEngine"),
+    ("vllm/worker/", "", "Worker"),
     ("vllm/entrypoints/", "", "APIServer"),
 )
 

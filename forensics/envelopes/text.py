@@ -45,6 +45,11 @@ class Block(Struct, frozen=True):
         """Return how many physical newlines the block holds."""
         return self.newlines - len(self.breaks)
 
+    @property
+    def uneven(self) -> bool:
+        """Return whether lines do not simply follow each other by their physical numbers."""
+        return bool(self.breaks) or self.numbers is not None
+
     def line_at(self, newlines_before: int, offset: int) -> int:
         """Return the physical number of the line at `offset`, after so many newlines."""
         index = newlines_before - bisect_left(self.breaks, offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -255,6 +256,19 @@ def test_logged_message_goes_on_over_blank_lines() -> None:
     )
 
     assert full_message(one) == "a\n\nb\n\nc"
+
+
+@pytest.mark.parametrize(
+    "then", [{"clock": "12-01 02:00:01"}, {"level": "INFO"}, {"origin": "x.py:1"}, {"pid": 8}]
+)
+def test_next_logger_record_is_no_part_of_the_message(then: dict[str, Any]) -> None:
+    """One record has one process, level, time and place."""
+    record = {"level": "ERROR", **then}
+    body = traceback("RuntimeError: a\nb")
+
+    (one,) = read(logged("EngineCore", body, "ERROR"), logged("EngineCore", "next", **record))
+
+    assert full_message(one) == "a\nb"
 
 
 def test_raw_message_ends_at_unindented_text_after_a_blank_line() -> None:
