@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from forensics.envelopes.batch import Batch, Envelope, Layer, plain
-from forensics.envelopes.text import Block, clean, strip_escapes
+from forensics.envelopes.text import Block, clean
 
 #: Envelopes within envelopes that are followed (json-file in a journal in a paste is three).
 MAX_DEPTH = 4
@@ -23,13 +23,15 @@ def detect_all(head: bytes, known: Sequence[Envelope]) -> tuple[Envelope, ...]:
     """
     found: list[Envelope] = []
     while len(found) < MAX_DEPTH and head:
-        one = next((e for e in known if e not in found and e.wraps(head)), None)
+        one = next((e for e in known if e.wraps(head)), None)
         if one is None:
             break
-        found.append(one)
         layer = one.layer(head)
-        inside = layer.feed(plain(_whole_lines(head), 1)).text
-        head = inside or layer.finish().text
+        inside = layer.feed(plain(_whole_lines(head), 1)).text or layer.finish().text
+        found.append(one)
+        if inside == head:
+            break
+        head = inside
     return tuple(found)
 
 
@@ -144,5 +146,3 @@ def _block(batch: Batch) -> Block:
     numbers = None if isinstance(batch.numbers, range) else batch.numbers
     return clean(batch.text, first, numbers, batch.times)
 
-
-__all__ = ["Pipeline", "detect_all", "strip_escapes"]

@@ -44,6 +44,8 @@ SYSLOG_5424 = re.compile(
 )
 PIPE_TS = re.compile(rb"(?P<at>" + _DAY + rb" \d\d:\d\d:\d\d\.\d{3}) \|(?: |\r?$)")
 
+#: The first line that `script` writes into its file.
+_SCRIPT = b"Script started on "
 _NOTICE = re.compile(rb"-- |\s|$")
 
 
@@ -73,8 +75,7 @@ class PrefixLayer:
     def feed(self, batch: Batch) -> Batch:
         """Take lines and return what was inside them."""
         out = Lines()
-        text = strip_escapes(batch.text) if not self._parts else batch.text
-        lines = text.split(b"\n")
+        lines = batch.text.split(b"\n")
         ended = not lines[-1]
         if ended:
             lines.pop()
@@ -86,6 +87,9 @@ class PrefixLayer:
     def _line(self, out: Lines, line: bytes, batch: Batch, index: int) -> bool:
         number = batch.numbers[index]
         found = self._match(line)
+        if found is None and b"\x1b" in line:
+            line = strip_escapes(line)
+            found = self._match(line)
         if found is None:
             self._bare(out, line, batch, index)
             return False
@@ -148,7 +152,8 @@ def join_parts(mark: bytes, rest: bytes) -> bytes:
 
 def head_lines(head: bytes) -> list[bytes]:
     """Return the first lines that have text."""
-    return [line for line in strip_escapes(head).split(b"\n")[:50] if line.strip()]
+    lines = strip_escapes(head).split(b"\n")[:50]
+    return [line for line in lines if line.strip() and not line.startswith(_SCRIPT)]
 
 
 def _wraps(pattern: re.Pattern[bytes], *, indent: bool = False) -> Callable[[bytes], bool]:
