@@ -27,7 +27,7 @@ from forensics.model import (
 )
 from forensics.patterns import PlainFinder
 from forensics.rootcause import judge
-from forensics.rules_schema import ExceptionLeaf, LineLeaf
+from forensics.rules_schema import ExceptionLeaf, LineLeaf, RuleTests
 from forensics.runs import Described, described
 from forensics.scanning import Memory, Reader, Scan
 from forensics.sources import open_source
@@ -78,7 +78,7 @@ def patterns_of(rules: ruleset.RuleSet) -> Iterable[str]:
 
 
 def load_rules(folders: Iterable[Path] = ()) -> ruleset.RuleSet:
-    """Load the shipped rules and further packs, from the cache where nothing changed.
+    """Load the shipped rules and further packs without their tests, cached by content.
 
     Raises:
         RuleError: A rule file breaks the schema.
@@ -97,6 +97,9 @@ def load_rules(folders: Iterable[Path] = ()) -> ruleset.RuleSet:
     rules, errors = ruleset.merge([ruleset.parse(pack) for pack in packs])
     if errors:
         raise errors[0]
+    # A diagnosis needs no tests of rules, and they are more than half of the text.
+    bare = tuple(msgspec.structs.replace(rule, tests=RuleTests((), ())) for rule in rules.rules)
+    rules = msgspec.structs.replace(rules, rules=bare)
     cache.write(name, msgspec.msgpack.encode(rules))
     return rules
 

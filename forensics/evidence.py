@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from forensics import facts, times, tracebacks
 from forensics.engines import DIALECTS, ENGINES, Dialect, Metrics, Signal
+from forensics.engines.generic import in_request
 from forensics.envelopes import Block
 from forensics.model import (
     Context,
@@ -227,6 +228,10 @@ class Builder:
             or (s.kind == "milestone" and s.name not in early)
             for s in self._signals
         )
+
+    def runs_inside(self, engine: str) -> bool:
+        """Say whether a program seen here runs that engine itself and passes its output on."""
+        return any(engine in d.passes_on for d in ENGINES if self._identity.get(d.name))
 
     def _line(
         self,
@@ -523,6 +528,8 @@ class Builder:
         milestones = self._milestones(signals, dialect)
         ending = self._ending(signals, dialect, context)
         head = context.whole or self._head_complete(milestones, signals, dialect)
+        if ending == "orderly" and not milestones and not context.exit_code:
+            head = context.whole  # an end alone
         tail = context.whole or ending in {"orderly", "running", "failure"}
         if self._dropped:
             self._limit(f"{self._dropped} more different exceptions were not read")
@@ -592,7 +599,9 @@ class Builder:
             return "failure"
         last = self._last.line if self._last else 0
         if any(
-            e.level not in {"WARNING", "INFO", "DEBUG"} and last - e.end_line <= _LAST_WORDS
+            e.level not in {"WARNING", "INFO", "DEBUG"}
+            and last - e.end_line <= _LAST_WORDS
+            and not in_request(e.frames)
             for e in self._exceptions
         ):
             return "failure"

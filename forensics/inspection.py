@@ -51,7 +51,7 @@ def _text(value: object) -> str | None:
 
 def _context(data: dict[str, Any]) -> Context:
     state, config, host = _part(data, "State"), _part(data, "Config"), _part(data, "HostConfig")
-    running = state.get("Running") is True or state.get("Status") in {"running", "paused"}
+    running = state.get("Running") is True or _text(state.get("Status")) in {"running", "paused"}
     code = state.get("ExitCode")
     words = _words(config.get("Entrypoint")) + _words(config.get("Cmd"))
     variables = [v.split("=", 1) for v in _words(config.get("Env")) if "=" in v]
@@ -62,7 +62,7 @@ def _context(data: dict[str, Any]) -> Context:
     started = _text(state.get("StartedAt"))
     removed = host.get("AutoRemove")
     return Context(
-        exit_code=code if isinstance(code, int) and not running else None,
+        exit_code=code if type(code) is int and not running else None,
         oom_killed=oom if isinstance(oom, bool) else None,
         running=running,
         image=image,

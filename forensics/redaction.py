@@ -77,6 +77,8 @@ def value(data: Any, name: str = "") -> Any:  # noqa: ANN401 - JSON data
     if isinstance(data, dict):
         return {key: value(item, str(key)) for key, item in data.items()}
     if isinstance(data, list | tuple):
+        if name and is_secret(name):
+            return [value(item, name) for item in data]
         return (
             _words(list(data))
             if all(isinstance(d, str) for d in data)

@@ -300,7 +300,7 @@ class Rule(_Strict, frozen=True):
     role: Role
     match: Condition
     cause: str
-    tests: RuleTests
+    tests: RuleTests = RuleTests((), ())
     phase: Phase | None = None
     engines: tuple[str, ...] = ()
     priority: int = 50

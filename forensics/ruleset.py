@@ -16,7 +16,6 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct
 
-from forensics import yamlio
 from forensics.errors import RuleError
 from forensics.rules_schema import (
     COMPOSITES,
@@ -39,6 +38,10 @@ _PLACEHOLDER = re.compile(r"\{([a-z_][\w.]*)\}")
 _SHORT = {"line": "pattern", "rule": "id"}
 #: Keys that take one value or a list.
 _LISTS = {"type", "frame", "level", "code", "ending", "last"}
+
+
+#: Path of a value in a document to its line, see `forensics.yamlio`.
+Places = dict[str, int]
 
 
 class RuleSet(Struct, frozen=True):
@@ -117,7 +120,7 @@ def parse(files: list[tuple[str, bytes]]) -> tuple[RuleSet, list[RuleError]]:
             continue
         try:
             if "tables" in name.split("/")[:-1]:
-                tables[Path(name).stem] = yamlio.load(text, name)[0]
+                tables[Path(name).stem] = _yaml(text, name)[0]
                 continue
             rule = parse_rule(text, name)
         except RuleError as error:
@@ -132,6 +135,13 @@ def parse(files: list[tuple[str, bytes]]) -> tuple[RuleSet, list[RuleError]]:
     return RuleSet(ordered, digest_of(files), origin, tables), errors
 
 
+def _yaml(text: str, name: str) -> tuple[Any, Places]:
+    """Read YAML; its library is slow to import, and not needed where the rules are cached."""
+    from forensics import yamlio
+
+    return yamlio.load(text, name)
+
+
 def parse_rule(text: str, name: str) -> Rule:
     """Read one rule file.
 
@@ -142,7 +152,7 @@ def parse_rule(text: str, name: str) -> Rule:
     Raises:
         RuleError: With file, line and key of the first problem.
     """
-    data, places = yamlio.load(text, name)
+    data, places = _yaml(text, name)
     if not isinstance(data, dict):
         raise RuleError("a rule file holds one mapping", name, 1)
     data = dict(data)
@@ -176,7 +186,7 @@ def _text_captures(data: dict[str, Any]) -> None:
                 }
 
 
-def _convert(data: Any, kind: Any, path: str, places: yamlio.Places, name: str) -> Any:  # noqa: ANN401
+def _convert(data: Any, kind: Any, path: str, places: Places, name: str) -> Any:  # noqa: ANN401
     try:
         return msgspec.convert(data, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -193,13 +203,13 @@ def _convert(data: Any, kind: Any, path: str, places: yamlio.Places, name: str) 
         raise RuleError(problem, name, _nearest(where, places), key or None) from None
 
 
-def _nearest(path: str, places: yamlio.Places) -> int | None:
+def _nearest(path: str, places: Places) -> int | None:
     while path and path not in places:
         path = re.sub(r"(?:\.[^.\[\]]*|\[\d*\]|\[\.\.\.\])$", "", path) if path != "$" else ""
     return places.get(path)
 
 
-def _condition(data: Any, path: str, places: yamlio.Places, name: str) -> Condition:  # noqa: ANN401
+def _condition(data: Any, path: str, places: Places, name: str) -> Condition:  # noqa: ANN401
     """Turn one node of a `match` tree into a condition."""
     if not isinstance(data, dict) or not data:
         raise RuleError("a condition is a mapping", name, _nearest(path, places), path[2:])
@@ -207,7 +217,7 @@ def _condition(data: Any, path: str, places: yamlio.Places, name: str) -> Condit
     return parts[0] if len(parts) == 1 else All(tuple(parts))
 
 
-def _keyed(key: str, value: Any, path: str, places: yamlio.Places, name: str) -> Condition:  # noqa: ANN401
+def _keyed(key: str, value: Any, path: str, places: Places, name: str) -> Condition:  # noqa: ANN401
     line = _nearest(path, places)
     if key in COMPOSITES:
         if not isinstance(value, list) or not value:
@@ -229,7 +239,7 @@ def _keyed(key: str, value: Any, path: str, places: yamlio.Places, name: str) ->
     return leaf
 
 
-def _check_ids(rule: Rule, places: yamlio.Places, name: str) -> None:
+def _check_ids(rule: Rule, places: Places, name: str) -> None:
     parts = name.removesuffix(".yaml").split("/")
     expected = ".".join(parts[-2:])
     if not _ID.match(rule.id) or (len(parts) > 1 and rule.id != expected):
@@ -238,7 +248,7 @@ def _check_ids(rule: Rule, places: yamlio.Places, name: str) -> None:
         raise RuleError("must lie between 0 and 1", name, places.get("$.confidence"), "confidence")
 
 
-def _check_leaf(leaf: Condition, name: str, places: yamlio.Places) -> None:
+def _check_leaf(leaf: Condition, name: str, places: Places) -> None:
     for pattern in patterns_of(leaf):
         try:
             re.compile(pattern)
@@ -248,7 +258,7 @@ def _check_leaf(leaf: Condition, name: str, places: yamlio.Places) -> None:
             raise RuleError(f"bad pattern {pattern!r}: {error}", name, line, "match") from None
 
 
-def _line_of_text(_: str, places: yamlio.Places) -> int | None:
+def _line_of_text(_: str, places: Places) -> int | None:
     return places.get("$.match")
 
 

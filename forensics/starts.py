@@ -56,13 +56,12 @@ class Runs:
         self._wants = wants
         self._rescan = rescan
         self._now: dict[str | None, Run] = {}
-        self._starts = frozenset(
-            index
+        self._starts = {
+            index: dialect.name
             for index, pairs in wants.signals.items()
-            if any(
-                s.kind == "milestone" and s.name in d.milestones[:1] for d, s in pairs
-            )
-        )
+            for dialect, signal in pairs
+            if signal.kind == "milestone" and signal.name in dialect.milestones[:1]
+        }
 
     def feed(
         self, service: str | None, block: Block, candidates: Candidates, *, statistics: bool
@@ -81,12 +80,12 @@ class Runs:
         if not statistics and in_window(run.builder.position, len(block.text)):
             candidates = self._rescan(block.text)
         begin = 0
-        for offset in self._begins(block, candidates):
+        for offset, engine in self._begins(block, candidates):
             cut = _prelude(block.text, offset, begin)
             if cut > begin:
                 _feed(run.builder, block, candidates, begin, cut)
                 begin = cut
-            if not run.builder.underway:
+            if not run.builder.underway or run.builder.runs_inside(engine):
                 continue
             yield run
             first = block.part(begin, len(block.text)).first_line
@@ -97,9 +96,9 @@ class Runs:
         else:
             _feed(run.builder, block, candidates, begin, len(block.text))
 
-    def _begins(self, block: Block, candidates: Candidates) -> list[int]:
-        """Return the offsets of lines by which a server says that it begins."""
-        found: list[int] = []
+    def _begins(self, block: Block, candidates: Candidates) -> list[tuple[int, str]]:
+        """Return the offsets of lines by which a server says that it begins, and which it is."""
+        found: list[tuple[int, str]] = []
         end = -1
         for offset, index in candidates:
             if index not in self._starts or offset <= end:
@@ -113,7 +112,7 @@ class Runs:
             except TimeoutError:
                 continue
             if says and record.kind in {"log", "raw"}:
-                found.append(start)
+                found.append((start, self._starts[index]))
                 end = stop
         return found
 

@@ -113,12 +113,12 @@ def test(
     ] = None,
 ) -> int:
     """Run every rule on its own tests, on all samples and on all other rules' near misses."""
-    from forensics import ruletest
-    from forensics.analysis import load_rules, prepare
+    from forensics import ruleset, ruletest
+    from forensics.analysis import prepare
     from forensics.cli import output
     from forensics.errors import UsageError
 
-    loaded = load_rules(rules or [])
+    loaded = ruleset.load(rules or [])
     for name in rule or []:
         if loaded.get(name) is None:
             raise UsageError(f"no rule {name}", "see `forensics rules list`")

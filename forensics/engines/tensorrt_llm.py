@@ -107,9 +107,10 @@ def _m(name: str, pattern: str) -> Signal:
 
 
 SIGNALS: tuple[Signal, ...] = (
-    # Version.
+    # Version and model (the latter in the block after `LLM Args:`).
     Signal("fact", "version", r"^TensorRT[- ]LLM version: (?P<version>[\w.+-]{1,80})\s*$", identity=True),
     Signal("fact", "version", r"^Engine version (?P<version>\d[\w.+-]{1,80}) found in the config file", identity=True),
+    Signal("fact", "model", r"^model=(?:PosixPath\()?'(?P<model>[^']{1,500})'\)? (?:speculative_model|tokenizer)="),
     # Milestones, in order.
     _m("launched", r"^TensorRT[- ]LLM version: [\w.+-]{1,80}\s*$"),
     _m("arguments_parsed", r"^Using LLM with \w{2,40} backend"),

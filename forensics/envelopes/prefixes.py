@@ -87,8 +87,8 @@ class PrefixLayer:
     def _line(self, out: Lines, line: bytes, batch: Batch, index: int) -> bool:
         number = batch.numbers[index]
         found = self._match(line)
-        if found is None and b"\x1b" in line:
-            line = strip_escapes(line)
+        if found is None and line[:1] in {b"\x1b", b"\r"}:
+            line = strip_escapes(line).lstrip(b"\r")
             found = self._match(line)
         if found is None:
             self._bare(out, line, batch, index)
@@ -152,7 +152,7 @@ def join_parts(mark: bytes, rest: bytes) -> bytes:
 
 def head_lines(head: bytes) -> list[bytes]:
     """Return the first lines that have text."""
-    lines = strip_escapes(head).split(b"\n")[:50]
+    lines = [line.lstrip(b"\r") for line in strip_escapes(head).split(b"\n")[:50]]
     return [line for line in lines if line.strip() and not line.startswith(_SCRIPT)]
 
 

@@ -35,6 +35,7 @@ _OUTCOMES = {
 }
 _MILESTONES = {
     "launched": "launched",
+    "devices_found": "GPUs looked for",
     "arguments_parsed": "arguments parsed",
     "model_resolved": "model resolved",
     "engine_started": "engine started",
@@ -44,9 +45,11 @@ _MILESTONES = {
     "compiling": "compiling",
     "bytecode_transformed": "bytecode transformed",
     "compiled": "compiled",
+    "cache_allocated": "cache allocated",
     "profiled": "memory profiled",
     "capturing_graphs": "capturing graphs",
     "graphs_captured": "graphs captured",
+    "warming_up": "warming up",
     "engine_ready": "engine ready",
     "server_starting": "server starting",
     "serving": "serving",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ H, F, U = Truth.HOLDS, Truth.FAILS, Truth.UNKNOWN
 WHOLE = Context(whole=True)
 
 
-def ask(match: object, log: str = "", *, context: Context | None = None, **facts: Any) -> Answer:
+def ask(match: object, log: str = "", *, context: Context | None = None, **facts: object) -> Answer:
     """Evaluate a condition as a rule writes it over a log (a whole one, unless said)."""
     condition = rule("a.b", match).match
     patterns = [p for c in walk(condition) for p in patterns_of(c)]
@@ -43,7 +44,7 @@ def ask(match: object, log: str = "", *, context: Context | None = None, **facts
     return evaluate(condition, view)
 
 
-def truth(match: object, log: str = "", **more: Any) -> Truth:
+def truth(match: object, log: str = "", **more: Context) -> Truth:
     return ask(match, log, **more).truth
 
 
@@ -118,7 +119,7 @@ def test_learning_more_never_overturns_what_was_certain(
 
 
 @given(TRUTHS, st.randoms(use_true_random=False))
-def test_order_does_not_matter(values: list[Truth], random: Any) -> None:
+def test_order_does_not_matter(values: list[Truth], random: Random) -> None:
     mixed = list(values)
     random.shuffle(mixed)
 
