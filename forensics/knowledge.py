@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 from forensics.versions import parse, split_image
 
@@ -99,10 +99,7 @@ def _flags(table: Mapping[str, Any], key: str, version: str | None) -> dict[str,
     flag = found[0]
     plain = flag.split(".", 1)[0].replace("_", "-")
     flags: Mapping[str, Any] = table.get("flags") or {}
-    shorts = {short: name for name, e in flags.items() for short in e.get("short") or []}
-    entry = flags.get(plain) or flags.get(shorts.get(plain, ""))
-    if entry is None and plain.startswith("--no-"):
-        entry = flags.get("--" + plain.removeprefix("--no-"))
+    entry = option(table, flag)
     result = {"flag": flag, "flag_history": history(plain, entry, table.get("versions") or [])}
     if entry is None:
         known = [name for name, e in flags.items() if between(e, version) is not False]
@@ -126,6 +123,47 @@ def _speculative_keys(table: Mapping[str, Any], key: str, version: str | None) -
         if close:
             result["did_you_mean"] = close[0]
     return result
+
+
+def option(table: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """Return the entry of an option by any of its spellings, None if it is not on record."""
+    plain = name.split(".", 1)[0].replace("_", "-")
+    flags: Mapping[str, Any] = table.get("flags") or {}
+    if plain in flags:
+        return cast("Mapping[str, Any]", flags[plain])
+    for long, entry in flags.items():
+        if plain in (entry.get("short") or []) or plain == f"--no-{long.removeprefix('--')}":
+            return cast("Mapping[str, Any]", entry)
+    return None
+
+
+def exists(tables: Tables, target: str, value: str | None, version: str | None) -> bool | None:
+    """Say whether a release of vLLM has an option or variable (and takes this value).
+
+    Args:
+        tables: All tables by name.
+        target: `--option`, `--option.key` or `VARIABLE`.
+        value: The value to give it; checked where the table lists choices.
+        version: The release.
+
+    Returns:
+        None where the tables cannot tell, or do not know the name.
+    """
+    if target.startswith("-"):
+        entry = option(tables.get("flags") or {}, target)
+        if target.startswith("--speculative-config.") and entry is not None:
+            keys = (tables.get("speculative_keys") or {}).get("keys") or {}
+            entry = keys.get(target.removeprefix("--speculative-config."))
+    else:
+        variables = (tables.get("environment") or {}).get("environment") or {}
+        entry = variables.get(target)
+    if entry is None:
+        return None
+    there = between(entry, version)
+    choice = (entry.get("choices") or {}).get(value)
+    if there is True and choice is not None:
+        return between(choice, version)
+    return there
 
 
 def _xids(table: Mapping[str, Any], key: str, _: str | None) -> dict[str, str]:

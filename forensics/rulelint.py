@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from forensics.hyperscan_finder import unsupported
+from forensics.knowledge import option
 from forensics.patterns import required_literal
 from forensics.rules_schema import ExceptionLeaf, FixSpec, LineLeaf, Rule, RuleLeaf
 from forensics.ruleset import RuleSet, captures_of, conditions_of, patterns_of, placeholders, walk
@@ -32,6 +33,7 @@ _LOOKUP_GIVES = {
 }
 _NEEDS_VALUE = {"set_env", "rename_argument"}
 _LEAST_LITERAL = 4
+_OTHER_SERVERS = ("sglang.", "tensorrt-llm.", "llama-cpp.", "ollama.", "tgi.")
 _MARKUP = re.compile(r"\*\*|\]\(|^#|!\s|!$", re.MULTILINE)
 
 
@@ -44,6 +46,7 @@ def lint(rules: RuleSet) -> Iterator[tuple[str, str]]:
             yield rule.id, problem
         if rule.role == "root_cause" and isinstance(rule.match, LineLeaf):
             same.setdefault((rule.match.pattern, rule.priority), []).append(rule.id)
+    yield from _names(rules)
     for (pattern, _), names in same.items():
         if len(names) > 1:
             yield names[0], f"the same pattern and priority as {', '.join(names[1:])}: {pattern!r}"
@@ -54,6 +57,23 @@ def lint(rules: RuleSet) -> Iterator[tuple[str, str]]:
             users[0] if users else "",
             f"not linear-time: {pattern!r} does not compile in Hyperscan",
         )
+
+
+def _names(rules: RuleSet) -> Iterator[tuple[str, str]]:
+    """Yield fixes that name an option or variable of vLLM that no release on record has."""
+    variables = (rules.tables.get("environment") or {}).get("environment") or {}
+    for rule in rules.rules:
+        if set(rule.engines) - {"vllm"} or rule.id.startswith(_OTHER_SERVERS):
+            continue
+        for i, fix in enumerate(rule.fixes):
+            target = fix.target
+            known = True
+            if fix.action == "set_argument" and target.startswith("--"):
+                known = option(rules.tables.get("flags") or {}, target) is not None
+            elif fix.action == "set_env" and target.startswith("VLLM_"):
+                known = target in variables
+            if not known:
+                yield rule.id, f"fixes[{i}]: no release of vLLM on record has {target}"
 
 
 def _rule(rule: Rule, ids: set[str]) -> Iterator[str]:

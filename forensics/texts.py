@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from forensics.conditions import Answer, View, dig, evaluate
-from forensics.knowledge import Tables, image, lookup
+from forensics.knowledge import Tables, exists, image, lookup
 from forensics.model import (
     DEFAULT_SAFETY,
     Citation,
@@ -136,6 +136,8 @@ class Filler:
     def _fix(self, spec: FixSpec, values: dict[str, str], *, sure: bool) -> FixAdvice:
         target = self._fill(spec.target, values)
         value = self._fill(spec.value, values) if spec.value is not None else None
+        if spec.action in {"set_argument", "set_env"} and self._unknown_to_release(target, value):
+            raise _Missing
         why = self.text(spec.why, values)
         if value is not None and value.startswith("image:"):
             entry = image(self.tables, value.removeprefix("image:"))
@@ -156,6 +158,13 @@ class Filler:
             safety=spec.safety or DEFAULT_SAFETY.get(spec.action, "safe"),
             reference=spec.reference,
         )
+
+    def _unknown_to_release(self, target: str, value: str | None) -> bool:
+        """Say whether this run's release surely lacks an option or variable."""
+        run = self.evidence.run
+        if run.engine != "vllm" or run.engine_version is None:
+            return False
+        return exists(self.tables, target, value, run.engine_version) is False
 
     def next_steps(self, rule: Rule, answer: Answer) -> tuple[NextStep, ...]:
         """Return the next runs that would tell more."""

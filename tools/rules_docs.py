@@ -12,6 +12,7 @@ from pathlib import Path
 
 from forensics.analysis import load_rules
 from forensics.reporters.markdown import code, escape
+from forensics.reporters.rule import placeholders_as_words
 from forensics.rules_schema import FixSpec, Rule
 from forensics.ruleset import RuleSet, patterns_of, walk
 
@@ -103,7 +104,7 @@ def _fix(fix: FixSpec) -> str:
 
 
 def _plain(text: str) -> str:
-    return escape(" ".join(text.split()))
+    return escape(" ".join(placeholders_as_words(text).split()))
 
 
 def main() -> int:

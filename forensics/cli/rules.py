@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ def list_(
     from forensics.analysis import load_rules
     from forensics.cli import output
     from forensics.errors import UsageError
+    from forensics.reporters.rule import placeholders_as_words
     from forensics.reporters.view import cut
 
     if format_ not in {"terminal", "json"}:
@@ -42,9 +44,11 @@ def list_(
         ]
         output.write(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n", None)
         return 0
-    room = max(output.width(), 80)
     wide = max(len(r.id) for r in found)
-    lines = [cut(f"{r.id:<{wide}}  {r.role:<12}  {r.title}", max(room, wide + 40)) for r in found]
+    room = output.width() if sys.stdout.isatty() else sys.maxsize
+    lines = [
+        cut(f"{r.id:<{wide}}  {r.role:<12}  {placeholders_as_words(r.title)}", room) for r in found
+    ]
     output.write("\n".join([*lines, f"{len(found)} rules", ""]), None)
     return 0
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from forensics.reporters.view import visible
 from forensics.rules_schema import Rule
 from forensics.ruleset import patterns_of, walk
+
+
+def placeholders_as_words(text: str) -> str:
+    """Return a rule's text with `{capture}` written as `<capture>`: no value is known yet."""
+    return re.sub(r"\{([A-Za-z_][\w.]*)\}", r"<\1>", text)
 
 
 def render(rule: Rule, file: str, width: int) -> str:
@@ -20,7 +26,7 @@ def render(rule: Rule, file: str, width: int) -> str:
 
     def block(text: str, indent: str = "  ") -> list[str]:
         return textwrap.wrap(
-            visible(text),
+            visible(placeholders_as_words(re.sub(r"\s*\n\s*", " ", text).strip())),
             width,
             initial_indent=indent,
             subsequent_indent=indent,

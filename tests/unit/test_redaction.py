@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import string
-from typing import Any
 
 import pytest
 from hypothesis import given
