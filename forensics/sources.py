@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
@@ -135,15 +135,17 @@ class Rotated(str):
 
 def _to_line_end(file: IO[bytes], name: str) -> bytes:
     """Read on to the end of the current line, but not without bound."""
-    try:
-        return file.readline(MAX_LINE)
-    except (OSError, EOFError, ValueError) as error:
-        raise SourceError(f"{name} cannot be read", str(error)) from None
+    return _guarded(file.readline, MAX_LINE, name)
 
 
 def _read(file: IO[bytes], size: int, name: str) -> bytes:
+    return _guarded(file.read, size, name)
+
+
+def _guarded(read: Callable[[int], bytes], size: int, name: str) -> bytes:
+    """Read, and say in one line why it cannot be done."""
     try:
-        return file.read(size)
+        return read(size)
     except (OSError, EOFError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error) or "unexpected end"
         raise SourceError(f"{name} cannot be read", str(why)) from None
@@ -280,6 +282,8 @@ def opened_stream(
         head, plain = peek(plain, _HEAD)
     except (OSError, EOFError, ValueError) as error:
         raise SourceError(f"{name} cannot be read", str(error)) from None
+    if not head and unpacker is not None and unpacker.damage:
+        raise SourceError(f"{name} cannot be read", unpacker.damage)
     if not head:
         raise SourceError(f"{name} is empty", "nothing was logged, or the log was not collected")
     _refuse_binary(head, name)

@@ -79,22 +79,18 @@ class Runs:
             run = self._now[service] = Run(service, 1, Builder(self._wants), block.first_line)
         if not statistics and in_window(run.builder.position, len(block.text)):
             candidates = self._rescan(block.text)
-        begin = 0
-        for offset, engine in self._begins(block, candidates):
-            cut = _prelude(block.text, offset, begin)
-            if cut > begin:
-                _feed(run.builder, block, candidates, begin, cut)
-                begin = cut
-            if not run.builder.underway or run.builder.runs_inside(engine):
-                continue
-            yield run
-            first = block.part(begin, len(block.text)).first_line
-            run = Run(service, run.number + 1, Builder(self._wants), first)
-            self._now[service] = run
-        if begin == 0:
+        starts = self._begins(block, candidates)
+        if not starts:
             run.builder.feed(block, candidates)
-        else:
-            _feed(run.builder, block, candidates, begin, len(block.text))
+            return
+        rest = _Rest(block, candidates)
+        for offset, engine in starts:
+            rest.feed(run.builder, _prelude(block.text, offset, rest.begin))
+            if run.builder.underway and not run.builder.runs_inside(engine):
+                yield run
+                run = Run(service, run.number + 1, Builder(self._wants), rest.line)
+                self._now[service] = run
+        rest.feed(run.builder, len(block.text))
 
     def _begins(self, block: Block, candidates: Candidates) -> list[tuple[int, str]]:
         """Return the offsets of lines by which a server says that it begins, and which it is."""
@@ -135,8 +131,33 @@ def _prelude(text: bytes, offset: int, least: int) -> int:
     return start
 
 
-def _feed(builder: Builder, block: Block, candidates: Candidates, begin: int, end: int) -> None:
-    """Feed some lines of a block."""
-    # A candidate's offset lies in its line or at its end: the end of a part is its last newline.
-    mine = [(o - begin, i) for o, i in candidates if begin <= o < end or (o == end and end == len(block.text))]
-    builder.feed(block.part(begin, end), mine)
+class _Rest:
+    """What of a block has not been fed yet; each line is looked at once."""
+
+    def __init__(self, block: Block, candidates: Candidates) -> None:
+        self._block, self._candidates = block, candidates
+        self._index = self._newlines = 0
+        self.begin = 0
+
+    @property
+    def line(self) -> int:
+        """Return the physical number of the first line."""
+        return self._block.line_at(self._newlines, self.begin)
+
+    def feed(self, builder: Builder, end: int) -> None:
+        """Feed the lines up to an offset at which one begins."""
+        begin, mine = self.begin, []
+        if end <= begin:
+            return
+        # A candidate's offset lies in its line or at its end, which may be that of the text.
+        final = end == len(self._block.text)
+        while self._index < len(self._candidates):
+            offset, pattern = self._candidates[self._index]
+            if offset >= end and not final:
+                break
+            mine.append((offset - begin, pattern))
+            self._index += 1
+        part = self._block.part(begin, end, self._newlines)
+        builder.feed(part, mine)
+        self.begin = end
+        self._newlines += part.newlines

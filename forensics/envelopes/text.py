@@ -64,12 +64,17 @@ class Block(Struct, frozen=True):
         index = newlines_before - bisect_left(self.breaks, offset)
         return self.times[min(index, len(self.times) - 1)]
 
-    def part(self, begin: int, end: int) -> Block:
-        """Return the lines from one offset to another; both begin lines."""
-        before = self.text.count(b"\n", 0, begin)
+    def part(self, begin: int, end: int, before: int) -> Block:
+        """Return the lines from one offset to another; both begin lines.
+
+        Args:
+            begin: Where they begin.
+            end: Where they end.
+            before: How many newlines stand before `begin`.
+        """
         inside = self.text.count(b"\n", begin, end)
         first, last = bisect_left(self.breaks, begin), bisect_left(self.breaks, end)
-        here = slice(before - first, None)
+        here = slice(before - first, before - first + inside - (last - first) + 1)
         return Block(
             text=self.text[begin:end],
             first_line=self.line_at(before, begin),
