@@ -36,7 +36,7 @@ from forensics.triage import Triage, decide
 from forensics.unpacking import DEFAULT, Limits
 
 #: Runs of one log that are diagnosed one by one.
-MAX_RUNS = 200
+MAX_RUNS = 100
 
 
 class Engine(Struct, frozen=True):

@@ -161,7 +161,7 @@ def parse_rule(text: str, name: str) -> Rule:
             raise RuleError("this key is missing", name, 1, key)
         data[key] = _condition(data[key], f"$.{key}", places, name)
     for key in ("fixes", "next_steps"):
-        for i, item in enumerate(data.get(key) or []):
+        for i, item in enumerate(_listed(data.get(key))):
             if isinstance(item, dict) and "when" in item:
                 item["when"] = _condition(item["when"], f"$.{key}[{i}].when", places, name)
             if isinstance(item, dict) and isinstance(item.get("value"), int | float):
@@ -174,11 +174,16 @@ def parse_rule(text: str, name: str) -> Rule:
     return rule
 
 
+def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - YAML data
+    """Return a list as it is; what should be one and is none is refused later."""
+    return value if isinstance(value, list) else []
+
+
 def _text_captures(data: dict[str, Any]) -> None:
     """Captures are text: write numbers of YAML back as text."""
     tests = data.get("tests")
     for kind in ("match", "no_match"):
-        for case in (tests or {}).get(kind) or [] if isinstance(tests, dict) else []:
+        for case in _listed(tests.get(kind)) if isinstance(tests, dict) else []:
             captures = case.get("captures") if isinstance(case, dict) else None
             if isinstance(captures, dict):
                 case["captures"] = {

@@ -20,6 +20,9 @@ except ImportError:  # pragma: no cover - libyaml is part of PyYAML's wheels
 #: A rule file is a page or two; a table a few hundred kilobytes.
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 40
+_TAGS = "tag:yaml.org,2002:"
+_COLLECTIONS = (yaml.MappingNode, yaml.SequenceNode)
+_COLLECTION_TAGS = {f"{_TAGS}map", f"{_TAGS}seq"}
 
 Places = dict[str, int]
 
@@ -77,6 +80,9 @@ def _build(
     places[path] = _line(node)
     if depth > MAX_DEPTH:
         raise RuleError("nested too deeply", file, _line(node))
+    plain = not isinstance(node, _COLLECTIONS) or node.tag in _COLLECTION_TAGS
+    if not (plain and node.tag.startswith(_TAGS)):
+        raise RuleError(f"the tag {node.tag} is not allowed", file, _line(node))
     if isinstance(node, yaml.MappingNode):
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -94,8 +100,6 @@ def _build(
             _build(loader, child, f"{path}[{i}]", places, file, depth + 1)
             for i, child in enumerate(node.value)
         ]
-    if not node.tag.startswith("tag:yaml.org,2002:"):
-        raise RuleError(f"the tag {node.tag} is not allowed", file, _line(node))
     value = loader.construct_object(node)
     # Dates and binary are YAML conveniences that no rule needs: keep what was written.
     return value if isinstance(value, str | int | float | bool | None) else node.value

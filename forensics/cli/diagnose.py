@@ -50,6 +50,7 @@ def diagnose(
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
     from forensics.analysis import examine, load_rules, prepare
     from forensics.reporters import REPORTERS, View
+    from forensics.reporters.view import visible
     from forensics.sources import find
 
     names = find(source or ["-"])
@@ -70,7 +71,7 @@ def diagnose(
         )
         text = REPORTERS[format_](diagnosis, view)
         if len(names) > 1 and format_ in {"terminal", "text"}:
-            text = f"== {name}\n{text}"
+            text = f"== {visible(name)}\n{text}"
         if output is None and not quiet:
             out.write(text, None)
         texts.append(text)

@@ -16,12 +16,16 @@ def use_color(*, no_color: bool, to_file: bool) -> bool:
     """Say whether styles may be written (`NO_COLOR`, no terminal and files say no)."""
     if no_color or to_file or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    return sys.stdout.isatty()
+    return _on_terminal()
+
+
+def _on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def width() -> int:
     """Return the columns to use: the terminal's up to 100, 80 where there is none."""
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+    if not _on_terminal() and "COLUMNS" not in os.environ:
         return 80
     return max(40, min(100, shutil.get_terminal_size((80, 24)).columns))
 
@@ -33,6 +37,8 @@ def write(text: str, target: Path | None) -> None:
         UsageError: The file cannot be written.
     """
     if target is None:
+        if sys.stdout is None:
+            raise UsageError("standard output is closed", "write to a file with --output")
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()
         return

@@ -14,7 +14,7 @@ _AT_START = re.compile(r"^(\s*)([-+#=]|\d{1,9}(?=[.)]))")
 
 def escape(text: str) -> str:
     """Return untrusted text so that Markdown shows it as it is; an `@` calls nobody."""
-    shown = _AT_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", visible(text)))
+    shown = _AT_START.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", visible(text).strip()))
     return shown.replace("@", "@<!-- -->")
 
 

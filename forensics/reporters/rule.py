@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import textwrap
 
-from forensics.reporters.view import visible
+from forensics.reporters.view import wrap
 from forensics.rules_schema import Rule
 from forensics.ruleset import patterns_of, walk
 
@@ -25,13 +24,8 @@ def render(rule: Rule, file: str, width: int) -> str:
     """
 
     def block(text: str, indent: str = "  ") -> list[str]:
-        return textwrap.wrap(
-            visible(placeholders_as_words(re.sub(r"\s*\n\s*", " ", text).strip())),
-            width,
-            initial_indent=indent,
-            subsequent_indent=indent,
-            break_on_hyphens=False,
-        )
+        words = placeholders_as_words(re.sub(r"\s*\n\s*", " ", text).strip())
+        return wrap(words, width, indent, indent)
 
     out = [rule.id, *block(rule.title), f"  {rule.severity}, {rule.role}, in {file}", ""]
     out += ["Looks for"]

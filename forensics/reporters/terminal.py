@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import io
 import shlex
-import textwrap
 
 from rich.console import Console
 from rich.text import Text
 
 from forensics.model import Citation, Diagnosis, Finding, FixAdvice, Record, RootCause
 from forensics.records import understand
-from forensics.reporters.view import View, cut, visible
+from forensics.reporters.view import View, cut, visible, wrap
 
 _VERDICTS = {
     "diagnosed": ("DIAGNOSED", "bold red"),
@@ -131,14 +130,7 @@ class _Page:
 
     def _wrap(self, text: str, indent: int = 2, style: str = "", first: str | None = None) -> None:
         lead = " " * indent
-        lines = textwrap.wrap(
-            visible(text),
-            width=self._width,
-            initial_indent=first if first is not None else lead,
-            subsequent_indent=lead,
-            break_long_words=True,
-            break_on_hyphens=False,
-        )
+        lines = wrap(text, self._width, first if first is not None else lead, lead)
         for line in lines:
             self._line(line, style)
 
@@ -151,7 +143,7 @@ class _Page:
         word, style = _VERDICTS[diagnosis.verdict]
         said = root.title if root else self._unknown()
         head = Text(f"{word}  ", style=style)
-        lines = textwrap.wrap(visible(said), self._width - len(word) - 2, break_on_hyphens=False)
+        lines = wrap(said, self._width - len(word) - 2)
         head.append(lines[0] if lines else "", style="bold")
         self._line(head)
         for line in lines[1:]:
@@ -235,7 +227,7 @@ class _Page:
         return cut(visible(f"({record.process}) " if other else "") + visible(record.message), room)
 
     def _root_line(self, root: Record, line: int, digits: int, room: int) -> None:
-        lines = textwrap.wrap(visible(root.message), room, break_on_hyphens=False) or [""]
+        lines = wrap(root.message, room) or [""]
         if len(lines) > _ROOT_LINES:
             lines = [*lines[: _ROOT_LINES - 1], "…"]
         for i, text in enumerate(lines):

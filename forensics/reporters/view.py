@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 from collections.abc import Mapping
 
@@ -19,6 +20,10 @@ _UNSAFE = re.compile(
 
 
 _BLANK, _DELETE, _PICTURES, _MIN_CUT = 0x20, 0x7F, 0x2400, 12
+
+
+#: Columns of a letter of Chinese, Japanese or Korean, and of many symbols.
+_WIDE = 2
 
 
 class View(Struct, frozen=True):
@@ -75,6 +80,27 @@ def cut(text: str, width: int) -> str:
     return f"{start} … {end}"
 
 
+def wrap(text: str, width: int, first: str = "", lead: str = "") -> list[str]:
+    """Break untrusted text into lines of so many columns, letters of two columns included.
+
+    Args:
+        text: The text; it is made visible here.
+        width: Columns.
+        first: What the first line begins with.
+        lead: What the others begin with.
+    """
+    shown = visible(text)
+    if not shown.isascii():
+        # A second place for each wide letter; no visible text holds a NUL. One column is spare,
+        # for where a line ends between the two.
+        shown = "".join(f"{char}\0" if _width(char) == _WIDE else char for char in shown)
+        width -= "\0" in shown
+    lines = textwrap.wrap(
+        shown, width, initial_indent=first, subsequent_indent=lead, break_on_hyphens=False
+    )
+    return [line.replace("\0", "") for line in lines]
+
+
 def cells(text: str) -> int:
     """Return how many terminal columns a text takes."""
     if text.isascii():
@@ -85,4 +111,4 @@ def cells(text: str) -> int:
 def _width(char: str) -> int:
     if unicodedata.combining(char):
         return 0
-    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1
+    return _WIDE if unicodedata.east_asian_width(char) in {"W", "F"} else 1

@@ -149,7 +149,7 @@ def test_runs_end_at_line_ends(size: int, tmp_path: Path) -> None:
         (b"\0" * 5_000, "is not text"),
         (gzip.compress(LOG)[:12], "cannot be read: "),
         (gzip.compress(b""), "is empty"),
-        (lzma.compress(LOG)[:40], "cannot be read: "),
+        (lzma.compress(LOG)[:20], "cannot be read: "),
         (bz2.compress(LOG)[:-20], "cannot be read: "),
         (b"\x28\xb5\x2f\xfd" + b"\xff" * 100, "is damaged"),
         (gzip.compress(b"\x7fELF" + b"\0" * 50), "is a program"),
