@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from forensics import __version__, cache, redaction, ruleset
+from forensics import __version__, cache, live, redaction, ruleset
 from forensics.conditions import prefilterable
 from forensics.errors import SourceError
 from forensics.evidence import Wanted, index_of, wanted
@@ -148,9 +148,13 @@ def examine_all(
         context: What is known beside the log; an `inspect.json` beside it is read if None.
         limits: What may be read.
     """
-    opened = open_source(source, limits)
+    stated: Context | None = None
+    if live.is_live(source):
+        opened, stated = live.open_live(source, limits)
+    else:
+        opened = open_source(source, limits)
     try:
-        known = context if context is not None else context_beside(source)
+        known = context or stated or context_beside(source)
         return examine_runs(opened, engine, known)
     finally:
         opened.file.close()

@@ -236,6 +236,8 @@ def open_source(name: str, limits: Limits = DEFAULT) -> Opened:
         opened.source = replace(opened.source, name=str(name))
         return opened
     if name == "-":
+        if sys.stdin is None:
+            raise SourceError("standard input is closed", "give a file")
         return opened_stream("stdin", "-", sys.stdin.buffer, limits)
     inside = archives.split(name)
     if inside is not None:

@@ -13,7 +13,10 @@ FORMATS = ("terminal", "text", "json", "markdown")
 def diagnose(
     source: Annotated[
         list[str] | None,
-        typer.Argument(help="Log files, folders with logs, or - for standard input (the default)."),
+        typer.Argument(
+            help="Log files, folders or archives with logs, docker:NAME, journal:UNIT, "
+            "or - for standard input (the default)."
+        ),
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", "-f", help="terminal, text, json or markdown.")
@@ -35,6 +38,10 @@ def diagnose(
         Path | None,
         typer.Option("--inspect", help="What `docker inspect NAME` printed, in a file."),
     ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option("--max-bytes", min=1, help="Read at most so many bytes of a log, unpacked."),
+    ] = None,
     rules: Annotated[
         list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
     ] = None,
@@ -48,36 +55,47 @@ def diagnose(
 
     if format_ not in FORMATS:
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
-    from forensics.analysis import examine, load_rules, prepare
+    from forensics.analysis import examine_all, load_rules, prepare
     from forensics.reporters import REPORTERS, View
+    from forensics.reporters.runs import failed, kinds, summary
     from forensics.reporters.view import visible
     from forensics.sources import find
+    from forensics.unpacking import Limits
 
-    names = find(source or ["-"])
+    limits = Limits(max_bytes=max_bytes)
+    names = find(source or ["-"], limits)
     known = _context(exit_code, inspect, running=running)
     engine = prepare(load_rules(rules or []))
-    failed, texts = False, []
+    anything, texts = False, []
     color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
     for name in names:
-        diagnosis, triage, evidence = examine(name, engine, known)
-        failed |= diagnosis.verdict in {"diagnosed", "suspected", "inconclusive"}
-        view = View(
-            width=out.width(),
-            color=color,
-            excerpts=evidence.excerpts,
-            considered=triage.considered if explain else None,
-            several=len(names) > 1,
-            verbose=verbose,
-        )
-        text = REPORTERS[format_](diagnosis, view)
-        if len(names) > 1 and format_ in {"terminal", "text"}:
-            text = f"== {visible(name)}\n{text}"
-        if output is None and not quiet:
-            out.write(text, None)
-        texts.append(text)
+        results = examine_all(name, engine, known, limits)
+        runs = [diagnosis for diagnosis, _, _ in results]
+        anything |= any(failed(one) for one in runs)
+        several = len(names) > 1 or len(runs) > 1
+        said = summary(runs) if format_ != "json" else ""
+        told = range(len(runs)) if format_ == "json" or verbose else kinds(runs)
+        for place in told:
+            diagnosis, triage, evidence = results[place]
+            view = View(
+                width=out.width(),
+                color=color,
+                excerpts=evidence.excerpts,
+                considered=triage.considered if explain else None,
+                several=several,
+                verbose=verbose,
+            )
+            text = REPORTERS[format_](diagnosis, view)
+            if several and format_ in {"terminal", "text"}:
+                text = f"== {visible(diagnosis.source.name)}\n{text}"
+            if said:
+                text, said = f"{said}\n{text}", ""
+            if output is None and not quiet:
+                out.write(text, None)
+            texts.append(text)
     if output is not None:
         out.write("".join(texts), output)
-    return int(failed)
+    return int(anything)
 
 
 def _context(exit_code: int | None, inspect: Path | None, *, running: bool):  # type: ignore[no-untyped-def] # noqa: ANN202
