@@ -193,7 +193,7 @@ def _kept(runs: Iterator[Run]) -> tuple[list[Run], int]:
 
 
 def _result(one: Described, engine: Engine, dropped: int) -> Examined:
-    evidence = one.run.builder.finish(one.source, one.context)
+    evidence = one.run.builder.finish(one.source, one.context, one.written)
     judgement = judge(evidence)
     triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
     diagnosis = _diagnosis(evidence, judgement.outcome, triage, engine.rules)

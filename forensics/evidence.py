@@ -506,13 +506,18 @@ class Builder:
 
     # --- the result ----------------------------------------------------------------------------
 
-    def finish(self, source: Source, context: Context) -> Evidence:
+    def finish(self, source: Source, context: Context, written: str | None = None) -> Evidence:
         """Return the evidence of all blocks fed.
 
         Args:
             source: Where they came from (its line count is filled in here).
             context: What is known beside the log.
+            written: When the log was last written; gives printed clocks their year.
         """
+        if written is not None:
+            self._signals = [
+                replace(s, record=_dated(s.record, written)) for s in self._signals
+            ]
         self._collect(self._assembler.finish())
         self._exceptions = _in_order(self._exceptions)
         dialect = self._engine()
@@ -545,7 +550,11 @@ class Builder:
             context=context,
             hits={
                 index: sorted(
-                    (hit for kept in groups.values() for hit in (*kept.first, *kept.last)),
+                    (
+                        hit if written is None else Hit(_dated(hit.record, written), hit.groups)
+                        for kept in groups.values()
+                        for hit in (*kept.first, *kept.last)
+                    ),
                     key=lambda hit: hit.record.line,
                 )
                 for index, groups in self._hits.items()
@@ -633,6 +642,13 @@ def _may_say(signal: SignalEvent, engine: Dialect | None) -> bool:
     if engine is None or signal.dialect not in {d.name for d in ENGINES} - {engine.name}:
         return True
     return signal.dialect in engine.passes_on and signal.kind not in {"stop", "end"}
+
+
+def _dated(record: Record, written: str) -> Record:
+    """Give a record a time, where the engine printed one without its year."""
+    if record.at is not None or record.clock is None:
+        return record
+    return replace(record, at=times.with_year(record.clock, written))
 
 
 def _in_order(exceptions: list[ExceptionEvent]) -> list[ExceptionEvent]:

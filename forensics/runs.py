@@ -23,6 +23,10 @@ class Read(Protocol):
     """What a reader knows of a log when it has read it."""
 
     @property
+    def modified(self) -> str | None:
+        """Return when it was last written, None where that is not known."""
+
+    @property
     def damage(self) -> str | None:
         """Return why it ended before its end, None where it did not."""
 
@@ -39,12 +43,14 @@ class Described(Struct, frozen=True):
         source: Its source; several runs or services in one log have a `#` in its name.
         context: What is known of it.
         limits: What could not be known.
+        written: When the log was last written, None where that is not known.
     """
 
     run: Run
     source: Source
     context: Context
     limits: tuple[str, ...] = ()
+    written: str | None = None
 
 
 def described(
@@ -78,7 +84,7 @@ def described(
             limits = ("it had ended when the next start in this log began", *common)
         elif context.exit_code is None and run.service in pipeline.exits:
             mine = replace(context, exit_code=pipeline.exits[run.service])
-        found.append(Described(run, replace(source, name=name), mine, limits))
+        found.append(Described(run, replace(source, name=name), mine, limits, reader.modified))
     return found
 
 
