@@ -120,7 +120,7 @@ def with_facts(context: Context, facts: dict[str, str]) -> Context:
     known = context.hardware
     versions = {
         key: facts[key]
-        for key in ("vllm", "torch", "cuda", "driver", "flashinfer", "triton")
+        for key in ("vllm", "sglang", "torch", "cuda", "driver", "flashinfer", "triton")
         if key in facts
     }
     return replace(

@@ -10,11 +10,12 @@ from __future__ import annotations
 from forensics.envelopes.batch import Batch, Envelope, Layer
 from forensics.envelopes.binary import BINARY
 from forensics.envelopes.jsonlines import JSON_LINES
+from forensics.envelopes.pasted import PASTED
 from forensics.envelopes.pipeline import Pipeline, detect_all
 from forensics.envelopes.prefixes import PREFIXES
 from forensics.envelopes.text import Block, clean
 
-ENVELOPES: tuple[Envelope, ...] = (*BINARY, *JSON_LINES, *PREFIXES)
+ENVELOPES: tuple[Envelope, ...] = (*BINARY, *JSON_LINES, *PREFIXES, PASTED)
 
 __all__ = ["ENVELOPES", "Batch", "Block", "Envelope", "Layer", "Pipeline", "clean", "detect"]
 __all__ += ["pipeline"]
