@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -28,9 +27,9 @@ from forensics.model import (
 from forensics.patterns import PlainFinder
 from forensics.rootcause import judge
 from forensics.rules_schema import ExceptionLeaf, LineLeaf, RuleTests
-from forensics.runs import Described, described
+from forensics.runs import Described, Reading, described
 from forensics.scanning import Memory, Reader, Scan
-from forensics.sources import open_source
+from forensics.sources import Opened, open_source
 from forensics.starts import Run
 from forensics.triage import Triage, decide
 from forensics.unpacking import DEFAULT, Limits
@@ -173,10 +172,21 @@ def examine_runs(reader: Reader, engine: Engine, context: Context) -> list[Exami
     source = msgspec.structs.replace(
         reader.source, bytes=reader.consumed, lines=lines, envelope=scan.pipeline.name
     )
-    told = described(kept, source, context, scan.pipeline, reader)
+    told = described(kept, source, context, scan.pipeline, _reading(reader))
     found = [_result(run, engine, dropped) for run in told]
     known = [one for one in found if one[0].run.engine or one[0].verdict != "no_evidence"]
     return known or found
+
+
+def examine_reader(reader: Reader, engine: Engine, context: Context) -> Examined:
+    """Run all stages over a source that is open; of several runs in it, this is the last."""
+    return examine_runs(reader, engine, context)[-1]
+
+
+def _reading(reader: Reader) -> Reading:
+    if not isinstance(reader, Opened):
+        return Reading()
+    return Reading(reader.modified, reader.damage, tuple(reader.parts))
 
 
 def _kept(runs: Iterator[Run]) -> tuple[list[Run], int]:

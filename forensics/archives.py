@@ -37,7 +37,9 @@ def split(name: str) -> tuple[str, str] | None:
     return (archive, entry) if mark and not Path(name).exists() else None
 
 
-def entries(path: str, wanted: Callable[[Path], bool], limits: Limits = DEFAULT) -> list[str] | None:
+def entries(
+    path: str, wanted: Callable[[Path], bool], limits: Limits = DEFAULT
+) -> list[str] | None:
     """Return the names of the logs in an archive, in order; None where a file is none.
 
     Args:
@@ -141,7 +143,8 @@ def _zip_entries(path: str, limits: Limits) -> Iterator[zipfile.ZipInfo]:
                 continue
             if info.file_size > most:
                 raise SourceError(
-                    f"{path} holds a file of {info.file_size:,} bytes", "raise --max-bytes to read it"
+                    f"{path} holds a file of {info.file_size:,} bytes",
+                    "raise --max-bytes to read it",
                 )
             if info.file_size > 64 * 1024**2 and info.file_size > limits.ratio * max(
                 info.compress_size, 1

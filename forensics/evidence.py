@@ -515,9 +515,7 @@ class Builder:
             written: When the log was last written; gives printed clocks their year.
         """
         if written is not None:
-            self._signals = [
-                replace(s, record=_dated(s.record, written)) for s in self._signals
-            ]
+            self._signals = [replace(s, record=_dated(s.record, written)) for s in self._signals]
         self._collect(self._assembler.finish())
         self._exceptions = _in_order(self._exceptions)
         dialect = self._engine()

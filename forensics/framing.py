@@ -13,9 +13,15 @@ from typing import NamedTuple
 #: No record is larger; a length beyond it is damage.
 MAX_RECORD = 64 * 1024 * 1024
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT_BITS, _MORE = 70, 0x80
+FRAME_HEAD = 8
+#: Highest first byte of a frame's size: 64 MiB.
+_SIZE_TOP = 4
 
 
 class Entry(NamedTuple):
+    """One record of the `local` driver."""
+
     source: bytes
     nanoseconds: int
     line: bytes
@@ -87,19 +93,20 @@ def _fields(data: bytes) -> dict[int, int | bytes] | None:
 def _varint(data: bytes, place: int) -> tuple[int, int]:
     """Read a number of seven bits a byte; damage gives a place beyond the end."""
     value = shift = 0
-    while place < len(data) and shift < 70:
+    while place < len(data) and shift < _VARINT_BITS:
         byte = data[place]
-        value |= (byte & 0x7F) << shift
+        value |= (byte & ~_MORE) << shift
         place += 1
-        if byte < 0x80:
+        if not byte & _MORE:
             return value & 0xFFFF_FFFF_FFFF_FFFF, place
         shift += 7
     return 0, len(data) + 1
 
 
 def is_frame(data: bytes, place: int) -> bool:
+    """Say whether a frame's head stands at a place: stream, three zeros, a size below 64 MiB."""
     head = data[place : place + 8]
-    return head[0] in {0, 1, 2} and head[1:4] == b"\0\0\0" and head[4] < 4
+    return head[0] in {0, 1, 2} and head[1:4] == b"\0\0\0" and head[4] < _SIZE_TOP
 
 
 def is_local(head: bytes) -> bool:
@@ -113,7 +120,7 @@ def is_local(head: bytes) -> bool:
 
 def is_frames(head: bytes) -> bool:
     """Say whether a file begins with two of the engine's stream frames (or is just one)."""
-    if len(head) < 9 or head[0] not in {1, 2} or not is_frame(head, 0):
+    if len(head) <= FRAME_HEAD or head[0] not in {1, 2} or not is_frame(head, 0):
         return False
     end = 8 + int.from_bytes(head[4:8], "big")
     return end == len(head) or (end + 8 <= len(head) and is_frame(head, end))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,20 +18,18 @@ from forensics.model import Context, Hardware, Source
 from forensics.starts import Run
 
 
-class Read(Protocol):
-    """What a reader knows of a log when it has read it."""
+class Reading(Struct, frozen=True):
+    """What is known of a log when it has been read.
 
-    @property
-    def modified(self) -> str | None:
-        """Return when it was last written, None where that is not known."""
+    Attributes:
+        modified: When it was last written, None where that is not known.
+        damage: Why it ended before its end, None where it did not.
+        parts: The files it is made of and the line at which each begins.
+    """
 
-    @property
-    def damage(self) -> str | None:
-        """Return why it ended before its end, None where it did not."""
-
-    @property
-    def parts(self) -> list[tuple[str, int]]:
-        """Return the files it is made of and the line at which each begins."""
+    modified: str | None = None
+    damage: str | None = None
+    parts: tuple[tuple[str, int], ...] = ()
 
 
 class Described(Struct, frozen=True):
@@ -54,7 +51,7 @@ class Described(Struct, frozen=True):
 
 
 def described(
-    runs: Sequence[Run], source: Source, context: Context, pipeline: Pipeline, reader: Read
+    runs: Sequence[Run], source: Source, context: Context, pipeline: Pipeline, reading: Reading
 ) -> list[Described]:
     """Give each run what is known of it.
 
@@ -63,13 +60,13 @@ def described(
         source: The log.
         context: What is known beside the log.
         pipeline: What took the envelopes off.
-        reader: The log, read to its end.
+        reading: What is known of the log since it was read.
     """
     counts = Counter(run.service for run in runs)
     last = {run.service: run.number for run in runs}
     context = with_facts(context, pipeline.facts)
-    common = tuple(_limits(reader))
-    if reader.damage:
+    common = tuple(_limits(reading))
+    if reading.damage:
         source = replace(source, truncated=[*source.truncated, "tail"])
     found = []
     for run in runs:
@@ -84,15 +81,15 @@ def described(
             limits = ("it had ended when the next start in this log began", *common)
         elif context.exit_code is None and run.service in pipeline.exits:
             mine = replace(context, exit_code=pipeline.exits[run.service])
-        found.append(Described(run, replace(source, name=name), mine, limits, reader.modified))
+        found.append(Described(run, replace(source, name=name), mine, limits, reading.modified))
     return found
 
 
-def _limits(reader: Read) -> Iterator[str]:
-    if reader.damage:
-        yield f"the packed file is damaged or cut: what stood at its end is lost ({reader.damage})"
-    if len(reader.parts) > 1:
-        where = ", ".join(f"{name} from line {line}" for name, line in reader.parts)
+def _limits(reading: Reading) -> Iterator[str]:
+    if reading.damage:
+        yield f"the packed file is damaged or cut: what stood at its end is lost ({reading.damage})"
+    if len(reading.parts) > 1:
+        where = ", ".join(f"{name} from line {line}" for name, line in reading.parts)
         yield f"lines are counted through the files of the log: {where}"
 
 

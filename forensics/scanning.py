@@ -42,18 +42,6 @@ class Reader(Protocol):
     def consumed(self) -> int:
         """Return how many bytes were handed out."""
 
-    @property
-    def modified(self) -> str | None:
-        """Return when it was last written, None where that is not known."""
-
-    @property
-    def damage(self) -> str | None:
-        """Return why it ended before its end, None where it did not."""
-
-    @property
-    def parts(self) -> list[tuple[str, int]]:
-        """Return the files it is made of and the line at which each begins."""
-
     def runs(self) -> Iterator[bytes]:
         """Yield its bytes in runs of whole lines."""
 
@@ -63,9 +51,6 @@ class Memory(Struct):
 
     head: bytes
     source: Source
-    modified: str | None = None
-    damage: str | None = None
-    parts: list[tuple[str, int]] = []
 
     @property
     def consumed(self) -> int:
@@ -93,9 +78,7 @@ class Scan:
         find: Looks for them.
     """
 
-    def __init__(
-        self, reader: Reader, wants: Wanted, find: HyperscanFinder | PlainFinder
-    ) -> None:
+    def __init__(self, reader: Reader, wants: Wanted, find: HyperscanFinder | PlainFinder) -> None:
         self._reader, self._wants, self._find = reader, wants, find
         self.pipeline: Pipeline = pipeline(reader.head[:HEAD_BYTES])
 

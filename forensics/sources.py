@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -126,7 +126,7 @@ class Rotated(str):
     __slots__ = ("parts",)
     parts: list[str]
 
-    def __new__(cls, parts: list[str]) -> Rotated:
+    def __new__(cls, parts: list[str]) -> Self:
         """Name a log by its newest file."""
         made = super().__new__(cls, parts[-1])
         made.parts = parts

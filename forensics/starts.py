@@ -7,7 +7,6 @@ one run printed says nothing of the next.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
@@ -16,13 +15,6 @@ from forensics.envelopes import Block
 from forensics.evidence import Builder, Wanted, in_window
 from forensics.patterns import confirm
 from forensics.records import understand
-
-#: Lines of imports and warnings that a program prints before it says its name.
-_PRELUDE_LINES = 60
-_PRELUDE = re.compile(
-    rb"(?:INFO|WARNING|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]{1,120}\]"
-    rb"|(?:\[?[WI]\d{4} |/\S{1,300}:\d+: \w*Warning: |==========|\s*$)"
-)
 
 Candidates = list[tuple[int, int]]
 Finder = Callable[[bytes], Candidates]
@@ -85,7 +77,7 @@ class Runs:
             return
         rest = _Rest(block, candidates)
         for offset, engine in starts:
-            rest.feed(run.builder, _prelude(block.text, offset, rest.begin))
+            rest.feed(run.builder, offset)
             if run.builder.underway and not run.builder.runs_inside(engine):
                 yield run
                 run = Run(service, run.number + 1, Builder(self._wants), rest.line)
@@ -116,19 +108,6 @@ class Runs:
         """Give the runs that were going on when the log ended."""
         yield from self._now.values()
         self._now.clear()
-
-
-def _prelude(text: bytes, offset: int, least: int) -> int:
-    """Return where the lines begin that a program prints before it says its name."""
-    start = offset
-    for _ in range(_PRELUDE_LINES):
-        if start <= least:
-            break
-        before = text.rfind(b"\n", 0, start - 1) + 1
-        if before < least or not _PRELUDE.match(text[before : min(start, before + 500)]):
-            break
-        start = before
-    return start
 
 
 class _Rest:

@@ -220,7 +220,7 @@ def _zstd(file: _Counted) -> Any:  # noqa: ANN401 - zstandard's reader
     import zstandard
 
     return zstandard.ZstdDecompressor().stream_reader(
-        file, read_across_frames=True, closefd=False  # type: ignore[arg-type]
+        cast("IO[bytes]", file), read_across_frames=True, closefd=False
     )
 
 

@@ -77,7 +77,7 @@ def test_environment_of_a_report_is_read_for_facts() -> None:
     found = diagnose(report)
 
     assert found.source.envelope == "report"
-    assert found.run.engine_version == "0.11.0" or found.run.engine_version == "0.32.0"
+    assert found.run.engine_version == "0.11.0"
     assert found.run.hardware.gpu == "NVIDIA H100 80GB HBM3"
     assert found.run.hardware.arch == "x86_64"
 

@@ -51,7 +51,10 @@ def verdict(diagnosis: Diagnosis, places: list[int] | None = None) -> tuple[obje
         diagnosis.run.arguments,
         (place(root.line), root.rule, root.fingerprint, root.text) if root else None,
         [(m.milestone, place(m.line)) for m in diagnosis.timeline],
-        [(f.rule, f.role, [(place(c.line), c.text) for c in f.evidence]) for f in diagnosis.findings],
+        [
+            (f.rule, f.role, [(place(c.line), c.text) for c in f.evidence])
+            for f in diagnosis.findings
+        ],
     )
 
 
@@ -120,8 +123,12 @@ BINARY = {"docker-local", "docker-frames"}
 LINES = st.lists(
     st.one_of(
         st.binary(max_size=60).map(lambda b: b.replace(b"\n", b"")),
-        st.sampled_from([b"", b"INFO x", b"\xff\xfe", b"\x1b[1mred\x1b[0m", b"a\rb", b"\\n\"}", b"\\"]),
-        st.integers(wraps.PART - 2, wraps.PART + 2).map(lambda n: b"\xe2\x96\x88" * (n // 3) + b"x" * (n % 3)),
+        st.sampled_from(
+            [b"", b"INFO x", b"\xff\xfe", b"\x1b[1mred\x1b[0m", b"a\rb", b'\\n"}', b"\\"]
+        ),
+        st.integers(wraps.PART - 2, wraps.PART + 2).map(
+            lambda n: b"\xe2\x96\x88" * (n // 3) + b"x" * (n % 3)
+        ),
         st.integers(1, 3).map(lambda n: b"y" * (n * wraps.PART)),
     ),
     min_size=1,
@@ -152,7 +159,10 @@ def unwrapped(envelope: Envelope, data: bytes, cuts: list[int], *, anywhere: boo
 @pytest.mark.parametrize("name", EXACT)
 @given(LINES, st.booleans(), st.lists(st.integers(0, 10**6), max_size=4))
 def test_bytes_come_out_as_they_went_in(
-    name: str, lines: list[bytes], ended: bool, cuts: list[int]  # noqa: FBT001
+    name: str,
+    lines: list[bytes],
+    ended: bool,
+    cuts: list[int],
 ) -> None:
     log = b"\n".join(lines) + (b"\n" if ended else b"")
     wrapped, _ = wraps.ENVELOPES[name](log)
@@ -165,7 +175,10 @@ def test_bytes_come_out_as_they_went_in(
 @pytest.mark.parametrize("name", TEXT)
 @given(LINES, st.booleans(), st.lists(st.integers(0, 10**6), max_size=4))
 def test_text_comes_out_as_it_went_in(
-    name: str, lines: list[bytes], ended: bool, cuts: list[int]  # noqa: FBT001
+    name: str,
+    lines: list[bytes],
+    ended: bool,
+    cuts: list[int],
 ) -> None:
     """JSON cannot hold bytes that are no UTF-8: each part of a line has them replaced."""
     log = b"\n".join(lines) + (b"\n" if ended else b"")

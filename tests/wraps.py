@@ -287,7 +287,7 @@ def windows(log: bytes) -> Wrapped:
 
 
 def script(log: bytes) -> Wrapped:
-    """A terminal's own copy: one more line before, colours, and `\\r\\n` at every end."""
+    """A terminal's own copy: one more line before, and ends of lines as a terminal has them."""
     text, places = windows(log)
     head = b'Script started on 2026-12-01 02:00:00+00:00 [TERM="xterm-256color"]\n\x1b[?2004l\r'
     return head + text, [place + 1 for place in places]
@@ -354,4 +354,3 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
     "zip": zipped,
     "zip of gzip": lambda data: zipped(gzip.compress(data, 1), "server.log.gz"),
 }
-

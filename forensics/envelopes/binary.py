@@ -18,7 +18,6 @@ from forensics.framing import MAX_RECORD, entry_of, framed, is_frame, is_frames,
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-
 class LocalLayer:
     """Docker's `local` driver: length, protobuf, length again."""
 
@@ -172,7 +171,9 @@ class ExportLayer:
         for one in (out, rest):
             for index, line in enumerate(one.lines()):
                 at = one.times[index] if one.times else None
-                both.add(line, one.numbers[index], at, one.services[index] if one.services else None)
+                both.add(
+                    line, one.numbers[index], at, one.services[index] if one.services else None
+                )
         return both.batch(ended=False)
 
 

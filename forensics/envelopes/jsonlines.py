@@ -19,6 +19,12 @@ from forensics.envelopes.parts import Joiner
 from forensics.envelopes.prefixes import head_lines
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BYTE = 256
+#: Characters of a time up to its seconds, of the longest count of ticks, and of the shortest
+#: count of nanoseconds.
+_SECONDS, _DIGITS, _NANOSECONDS = 19, 20, 16
+#: A head of this size was cut from a longer log: its last line may be half of one.
+_LONG_HEAD = 32_768
 
 
 class _Docker(Struct):
@@ -68,7 +74,7 @@ class DockerJsonLayer:
         count = len(records)
         if count != len(batch.numbers) or text.count("\n") != count:
             return None
-        if not all([record.log.endswith("\n") for record in records]):
+        if not all(record.log.endswith("\n") for record in records):
             return None
         return Batch(text.encode("utf-8", "replace"), batch.numbers, _Times(records))  # type: ignore[arg-type]
 
@@ -137,7 +143,9 @@ class JournalJsonLayer:
         return out.batch()
 
     def _entry(self, out: Lines, entry: dict[str, Any], number: int) -> None:
-        at = journal_time(_text(entry.get("SYSLOG_TIMESTAMP")), _text(entry.get("__REALTIME_TIMESTAMP")))
+        at = journal_time(
+            _text(entry.get("SYSLOG_TIMESTAMP")), _text(entry.get("__REALTIME_TIMESTAMP"))
+        )
         service = _text(entry.get("CONTAINER_NAME")) or None
         key = _text(entry.get("CONTAINER_PARTIAL_ID")) or (service, _text(entry.get("PRIORITY")))
         # The last part has the id and no mark that it is a part.
@@ -157,19 +165,19 @@ class JournalJsonLayer:
 
 
 def message_bytes(value: object) -> list[bytes]:
-    """Return the messages that a MESSAGE field holds: text, a list of byte numbers, or a list of both."""
+    """Return the messages in a MESSAGE field: text, a list of byte numbers, or several of both."""
     if isinstance(value, str):
         return [value.encode("utf-8", "surrogatepass")]
     if not isinstance(value, list) or not value:
         return []
-    if all(isinstance(one, int) and 0 <= one <= 255 for one in value):
+    if all(isinstance(one, int) and 0 <= one < _BYTE for one in value):
         return [bytes(value)]
     return [message for one in value if not isinstance(one, int) for message in message_bytes(one)]
 
 
 def journal_time(stamp: str, microseconds: str) -> str | None:
     """Return the time of a journal entry: that of the container's runtime where there is one."""
-    if len(stamp) > 19 and stamp[4] == "-" and stamp[10] == "T":
+    if len(stamp) > _SECONDS and stamp[4] == "-" and stamp[10] == "T":
         return stamp
     return epoch_time(microseconds, 1_000_000)
 
@@ -182,7 +190,7 @@ def epoch_time(value: object, per_second: int) -> str | None:
         per_second: How many of them are a second.
     """
     if isinstance(value, str):
-        if not value.isdecimal() or len(value) > 20:
+        if not value.isdecimal() or len(value) > _DIGITS:
             return None
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -240,18 +248,25 @@ def _lines_of(record: dict[str, Any]) -> list[tuple[str, str | None]]:
         return [
             (pair[1], _time(pair[0]))
             for pair in values
-            if isinstance(pair, list) and len(pair) >= 2 and isinstance(pair[1], str)
+            if isinstance(pair, list) and len(pair) > 1 and isinstance(pair[1], str)
         ]
-    at = next((t for k in ("timestamp", "time", "@timestamp", "date") if (t := _time(record.get(k)))), None)
-    text = next((record[k] for k in ("line", "log", "message") if isinstance(record.get(k), str)), None)
+    at = next(
+        (t for k in ("timestamp", "time", "@timestamp", "date") if (t := _time(record.get(k)))),
+        None,
+    )
+    text = next(
+        (record[k] for k in ("line", "log", "message") if isinstance(record.get(k), str)), None
+    )
     return [] if text is None else [(text, at)]
 
 
 def _time(value: object) -> str | None:
     if isinstance(value, str):
-        if len(value) >= 19 and value[4:5] == "-" and value[10:11] in {"T", " "}:
+        if len(value) >= _SECONDS and value[4:5] == "-" and value[10:11] in {"T", " "}:
             return value.replace(" ", "T", 1)
-        return epoch_time(value, 1_000_000_000) if len(value) >= 16 else epoch_time(value, 1)
+        return (
+            epoch_time(value, 1_000_000_000) if len(value) >= _NANOSECONDS else epoch_time(value, 1)
+        )
     return epoch_time(value, 1)
 
 
@@ -282,7 +297,7 @@ def _is_part(record: dict[str, Any]) -> bool:
 def _objects(head: bytes) -> list[dict[str, Any]]:
     """Return the objects in the first lines, none where they are something else."""
     lines = head_lines(head)
-    if not head.endswith(b"\n") and len(lines) > 1 and len(head) >= 32_768:
+    if not head.endswith(b"\n") and len(lines) > 1 and len(head) >= _LONG_HEAD:
         lines = lines[:-1]
     found = [_object(line) for line in lines if line.lstrip().startswith(b"{")]
     objects = [one for one in found if one is not None]
@@ -291,7 +306,9 @@ def _objects(head: bytes) -> list[dict[str, Any]]:
 
 def _is_docker(head: bytes) -> bool:
     objects = _objects(head)
-    if not objects or not all(isinstance(o.get("log"), str) and isinstance(o.get("time"), str) for o in objects):
+    if not objects or not all(
+        isinstance(o.get("log"), str) and isinstance(o.get("time"), str) for o in objects
+    ):
         return False
     if any(not o.keys() <= {"log", "time", "stream", "attrs"} for o in objects):
         return False
@@ -309,7 +326,10 @@ def _is_shipper(head: bytes) -> bool:
     return bool(objects) and all(
         "levelname" not in o
         and _lines_of(o)
-        and ("values" in o or any(k in o for k in ("timestamp", "time", "@timestamp", "date", "container_id")))
+        and (
+            "values" in o
+            or any(k in o for k in ("timestamp", "time", "@timestamp", "date", "container_id"))
+        )
         for o in objects
     )
 

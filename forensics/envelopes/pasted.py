@@ -20,11 +20,15 @@ _FENCE = re.compile(rb"(?P<indent>[ \t]{0,12})(?P<mark>`{3,}|~{3,})[ \t]*(?P<inf
 #: What a line of a server's log begins with, and how a traceback begins and ends.
 _STAMP = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d"
 _LOG = re.compile(
-    rb"(?:\([^()\n]{1,80} pid=\d+[^()\n]{0,60}\) )*(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: \d\d-\d\d |: {2,5}|:\w)"
-    rb"|\([A-Z]\w{2,40}(?: pid=\d+|[^()\n]{0,20} pid=\d+)\) |\[?" + _STAMP +
-    rb"|Traceback \(most recent call last\):|(?:[\w.-]{1,60} +\| )|\{\"log\":|time=" + _STAMP +
-    rb"|(?:llama_|ggml_|srv |slot |main: |load_tensors:)|(?:vllm|usage)[\w .:-]{0,30}: error: "
-    rb"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[|\[ *\d+\.\d{6}\] |[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "
+    rb"(?:\([^()\n]{1,80} pid=\d+[^()\n]{0,60}\) )*"
+    rb"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?: \d\d-\d\d |: {2,5}|:\w)"
+    rb"|\([A-Z]\w{2,40}(?: pid=\d+|[^()\n]{0,20} pid=\d+)\) |\[?"
+    + _STAMP
+    + rb"|Traceback \(most recent call last\):|(?:[\w.-]{1,60} +\| )|\{\"log\":|time="
+    + _STAMP
+    + rb"|(?:llama_|ggml_|srv |slot |main: |load_tensors:)|(?:vllm|usage)[\w .:-]{0,30}: error: "
+    rb"|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[|\[ *\d+\.\d{6}\] "
+    rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d "
     rb"|docker: |Error response from daemon|exec /\S+: "
 )
 _RAISED = re.compile(rb"(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)")
@@ -32,9 +36,23 @@ _JOINT = re.compile(rb"The above exception was the direct|During handling of the
 _ENVIRONMENT = re.compile(
     rb"Collecting environment information|PyTorch version *:|Python: 3\.\d+|CUDA available: "
 )
-_REPORT = re.compile(rb"<details>|#{1,4} |\*\*|- \[[ x]\] |>|Your current environment", re.IGNORECASE)
+_REPORT = re.compile(
+    rb"<details>|#{1,4} |\*\*|- \[[ x]\] |>|Your current environment", re.IGNORECASE
+)
 #: Languages of code that people show beside their logs.
-_CODE = {b"python", b"py", b"yaml", b"yml", b"json", b"dockerfile", b"diff", b"cpp", b"toml", b"bash", b"sh"}
+_CODE = {
+    b"python",
+    b"py",
+    b"yaml",
+    b"yml",
+    b"json",
+    b"dockerfile",
+    b"diff",
+    b"cpp",
+    b"toml",
+    b"bash",
+    b"sh",
+}
 _INDENT = (b"    ", b"\t")
 #: Lines of a block that are held back until it is known whether it is a log.
 _HELD_LINES = 400
@@ -50,7 +68,7 @@ _FACTS: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("sglang", rb"sglang *: *(\d[\w.+-]{2,40})"),
         ("cuda", rb"(?:CUDA used to build PyTorch|CUDA runtime version) *: *(\d[\w.]{1,20})"),
         ("driver", rb"(?:Nvidia driver version|CUDA Driver Version) *: *(\d[\w.]{2,20})"),
-        ("gpu", rb"(?:GPU models and configuration *: *)?GPU 0(?:,[\d,]+)?: (NVIDIA [\w .-]{2,60}|AMD [\w .-]{2,60})"),
+        ("gpu", rb"(?:GPU models[\w ]{0,20}: *)?GPU 0[\d,]*: ((?:NVIDIA|AMD) [\w .-]{2,60})"),
         ("capability", rb"GPU 0[\d,]* Compute Capability *: *(\d{1,2}\.\d)"),
         ("arch", rb"Architecture *: *(x86_64|aarch64)"),
         ("flashinfer", rb"(?:\[(?:pip3|conda)\] )?flashinfer[\w-]*(?:==| *: *)(\d[\w.+-]{2,40})"),
@@ -186,7 +204,9 @@ def _width(lines: list[bytes]) -> int | None:
     widest = max(lengths, default=0)
     if not _MIN_WIDTH <= widest <= _MAX_WIDTH or lengths[widest] < _MIN_BROKEN:
         return None
-    full = [i for i, line in enumerate(lines[:-1]) if len(line.decode("utf-8", "replace")) == widest]
+    full = [
+        i for i, line in enumerate(lines[:-1]) if len(line.decode("utf-8", "replace")) == widest
+    ]
     goes_on = sum(1 for i in full if not _LOG.match(lines[i + 1]) and lines[i + 1].strip())
     return widest if goes_on * 10 >= len(full) * 8 else None
 

@@ -134,10 +134,13 @@ def _by_service(batch: Batch) -> Iterator[tuple[str | None, Batch]]:
         mine = [i for i, service in enumerate(services) if service == name]
         text = b"\n".join([lines[i] for i in mine])
         unended = bool(last) and mine[-1] == len(lines) - 1
-        yield name, Batch(
-            text if unended else text + b"\n",
-            [batch.numbers[i] for i in mine],
-            [batch.times[i] for i in mine] if batch.times else None,
+        yield (
+            name,
+            Batch(
+                text if unended else text + b"\n",
+                [batch.numbers[i] for i in mine],
+                [batch.times[i] for i in mine] if batch.times else None,
+            ),
         )
 
 
@@ -145,4 +148,3 @@ def _block(batch: Batch) -> Block:
     first = batch.numbers[0] if batch.numbers else 1
     numbers = None if isinstance(batch.numbers, range) else batch.numbers
     return clean(batch.text, first, numbers, batch.times)
-

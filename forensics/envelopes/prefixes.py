@@ -21,22 +21,34 @@ _ZONE = rb"(?:Z|[+-]\d\d:?\d\d)"
 _SERVICE = rb"[A-Za-z0-9][\w.-]{0,200}"
 _SYSLOG_TAG = rb"(?P<tag>[^\s\[:]{1,200})(?:\[\d+\])?"
 
-DOCKER_TS = re.compile(rb"(?P<at>" + _DAY + rb"T\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d))(?: |\r?$)")
+DOCKER_TS = re.compile(
+    rb"(?P<at>" + _DAY + rb"T\d\d:\d\d:\d\d\.\d{9}(?:Z|[+-]\d\d:\d\d))(?: |\r?$)"
+)
 ACTIONS_TS = re.compile(rb"(?P<at>" + _DAY + rb"T\d\d:\d\d:\d\d\.\d{7}Z)(?: |\r?$)")
 CRI = re.compile(
-    rb"(?P<at>" + _DAY + rb"T\d\d:\d\d:\d\d(?:\.\d{1,9})?" + _ZONE + rb") (?P<stream>stdout|stderr) "
+    rb"(?P<at>"
+    + _DAY
+    + rb"T\d\d:\d\d:\d\d(?:\.\d{1,9})?"
+    + _ZONE
+    + rb") (?P<stream>stdout|stderr) "
     rb"(?P<tag>[PF])(?::[^ \n]{0,200})?(?: |\r?$)"
 )
 KUBECTL = re.compile(rb"\[(?:pod|node)/(?P<service>[^\]\n]{1,300})\](?: |\r?$)")
 COMPOSE = re.compile(rb"(?P<service>" + _SERVICE + rb") +\|(?: |\r?$)")
 COMPOSE_EXIT = re.compile(rb"(?P<service>" + _SERVICE + rb") exited with code (?P<code>\d{1,3})\b")
 JOURNAL_ISO = re.compile(
-    rb"(?P<at>" + _DAY + rb"T\d\d:\d\d:\d\d(?:\.\d{1,9})?" + _ZONE + rb") \S{1,255} "
-    + _SYSLOG_TAG + rb":(?: |\r?$)"
+    rb"(?P<at>"
+    + _DAY
+    + rb"T\d\d:\d\d:\d\d(?:\.\d{1,9})?"
+    + _ZONE
+    + rb") \S{1,255} "
+    + _SYSLOG_TAG
+    + rb":(?: |\r?$)"
 )
 SYSLOG_3164 = re.compile(
     rb"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? \S{1,255} "
-    + _SYSLOG_TAG + rb":(?: |\r?$)"
+    + _SYSLOG_TAG
+    + rb":(?: |\r?$)"
 )
 SYSLOG_5424 = re.compile(
     rb"(?:\d{1,6} )?<\d{1,3}>1 (?P<at>\S{1,40}) \S{1,255} \S{1,48} \S{1,128} \S{1,32} "
@@ -130,7 +142,7 @@ def _rfc3339(raw: bytes) -> str | None:
     text = raw.decode("ascii", "replace")
     if text[10:11] == " ":
         text = text.replace(" ", "T", 1)
-    if len(text) > 5 and text[-5] in "+-":
+    if text[-5:-4] in {"+", "-"}:
         text = f"{text[:-2]}:{text[-2:]}"
     return text if text[:1].isdigit() else None
 
@@ -161,7 +173,9 @@ def _wraps(pattern: re.Pattern[bytes], *, indent: bool = False) -> Callable[[byt
         lines = head_lines(head)
         if indent:
             lines = [line for line in lines if not _NOTICE.match(line)]
-        return bool(lines) and sum(pattern.match(x) is not None for x in lines) * 10 >= len(lines) * 9
+        return (
+            bool(lines) and sum(pattern.match(x) is not None for x in lines) * 10 >= len(lines) * 9
+        )
 
     return wraps
 
@@ -177,7 +191,7 @@ def _wraps_compose(head: bytes) -> bool:
         bool(columns)
         and len(set(columns)) == 1
         and len(columns) * 10 >= len(lines) * 9
-        and columns[0] >= 2
+        and columns[0] > 1
         and lines[0][columns[0] - 1 : columns[0]] == b" "
     )
 

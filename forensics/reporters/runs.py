@@ -11,7 +11,7 @@ from forensics.model import Diagnosis
 from forensics.reporters.view import visible
 
 _FAILED = {"diagnosed", "suspected", "inconclusive"}
-_LISTED = 12
+_LISTED, _FIRST = 12, 4
 _WORDS = {
     "served": "served",
     "stopped": "stopped in order",
@@ -55,7 +55,7 @@ def summary(diagnoses: Sequence[Diagnosis]) -> str:
     Args:
         diagnoses: All runs, by service in order.
     """
-    if len(diagnoses) < 2:
+    if len(diagnoses) <= 1:
         return ""
     lines: list[str] = []
     for name in dict.fromkeys(service(one) for one in diagnoses):
@@ -75,9 +75,9 @@ def _of_service(name: str, mine: Sequence[Diagnosis]) -> list[str]:
     lines = [f"{name}: {len(mine)} starts"]
     shown = list(mine)
     if len(shown) > _LISTED:
-        shown = [*shown[:4], *shown[-(_LISTED - 4) :]]
+        shown = [*shown[:_FIRST], *shown[-(_LISTED - _FIRST) :]]
     for place, one in enumerate(shown):
-        if place == 4 and len(shown) < len(mine):
+        if place == _FIRST and len(shown) < len(mine):
             lines.append(f"  … {len(mine) - len(shown)} more")
         lines.append(f"  #{one.source.name.rpartition('#')[2]} {_said(one)}")
     served = [one for one in mine if one.outcome in {"served", "stopped", "crashed"}]

@@ -10,7 +10,7 @@ import pytest
 from forensics.analysis import examine
 from forensics.model import Context
 from forensics.times import between, with_year
-from tests.support import engine, logged, started, text
+from tests.support import diagnose, engine, logged, started, text
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,4 @@ def test_timeline_has_the_year_of_the_file(tmp_path: Path) -> None:
 
 
 def test_standard_input_has_no_year() -> None:
-    from tests.support import diagnose
-
     assert {m.at for m in diagnose(text(started())).timeline} == {None}
