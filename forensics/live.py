@@ -47,8 +47,8 @@ def open_live(name: str, limits: Limits = DEFAULT) -> tuple[Opened, Context | No
 class _Chunks:
     """What an iterator gives, as a stream."""
 
-    def __init__(self, chunks: Iterator[bytes], close: Any) -> None:  # noqa: ANN401 - a callable
-        self._chunks, self._close = chunks, close
+    def __init__(self, chunks: Iterator[bytes], *owners: Any) -> None:  # noqa: ANN401 - they close
+        self._chunks, self._owners = chunks, owners
 
     def read(self, size: int) -> bytes:
         del size  # an engine's pieces are small
@@ -58,7 +58,8 @@ class _Chunks:
             raise OSError(str(error)) from None
 
     def close(self) -> None:
-        self._close()
+        for owner in self._owners:
+            owner.close()
 
 
 def _container(name: str, wanted: str, limits: Limits) -> tuple[Opened, Context]:
@@ -74,7 +75,7 @@ def _container(name: str, wanted: str, limits: Limits) -> tuple[Opened, Context]
         container = client.containers.get(wanted)
         context = inspection.read(json.dumps(container.attrs).encode(), name)
         chunks = container.logs(stream=True, follow=False, timestamps=True)
-        stream = cast("IO[bytes]", Lines(_Chunks(iter(chunks), client.close)))
+        stream = cast("IO[bytes]", Lines(_Chunks(iter(chunks), chunks, client)))
         return opened_stream("docker", name, stream, limits), context
     except NotFound:
         client.close()
