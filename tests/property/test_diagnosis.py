@@ -35,6 +35,15 @@ pytest.importorskip("hyperscan")
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fresh_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is compared is what the program compiles now, not what it compiled last week."""
+    shipped.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORENSICS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def name_of(case: Path) -> str:
     return f"{case.parent.name}/{case.name}"
 

@@ -49,6 +49,15 @@ def test_pattern_is_searched_in_the_message(
     assert confirm(pattern, message) == groups
 
 
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [(r"\d", "\u0663"), (r"\w", "\u00e9"), (r"a\sb", "a\u00a0b"), (r"\bx", "\u00e9x")],
+)
+def test_letters_digits_and_blanks_mean_ascii(pattern: str, message: str) -> None:
+    """As they do for the fast finder, which sees bytes."""
+    assert (confirm(pattern, message) is not None) == (pattern == r"\bx")
+
+
 def test_message_is_cut_before_it_is_searched() -> None:
     """A line of megabytes costs no more than one of `MAX_MESSAGE` characters."""
     assert confirm("needle", "x" * (MAX_MESSAGE - 6) + "needle") == {}
@@ -136,7 +145,9 @@ PATTERNS = st.builds(
     st.sampled_from(["", "", r"(?P<last>.+)", r"(?P<last>\S{1,20})", r"(?P<last>[^'b]*)", r"\d+"]),
     st.sampled_from(["", "", "$"]),
 )
-LINES = st.lists(st.text(alphabet="abc1 .:é'-{}\\^\u2588X", max_size=14), min_size=1, max_size=5)
+LINES = st.lists(
+    st.text(alphabet="abc1 .:é'-{}\\^\u2588\u0663\u00a0X", max_size=14), min_size=1, max_size=5
+)
 
 
 @settings(max_examples=300, deadline=None)

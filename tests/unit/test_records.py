@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forensics.engines.generic import parse as parse_generic
 from forensics.records import understand
 
 
@@ -37,6 +38,24 @@ def test_line_of_no_engine_is_still_understood(
 
     assert (record.message, record.level, record.kind) == (message, level, kind)
     assert record.process is None
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ("INFO:     Started server process [7]", "log", "Started server process [7]"),
+        (
+            'INFO:     192.0.2.9:1 - "GET / HTTP/1.1" 200',
+            "access",
+            '192.0.2.9:1 - "GET / HTTP/1.1" 200',
+        ),
+        ("[rank1]: INFO:     up", "log", "up"),
+    ],
+)
+def test_web_servers_lines_are_known_without_any_engine(line: str, kind: str, message: str) -> None:
+    record = parse_generic(line, 1, None)
+
+    assert (record.kind, record.message, record.level) == (kind, message, "INFO")
 
 
 def test_bytes_that_are_no_text_are_replaced() -> None:

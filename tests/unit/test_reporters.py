@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -309,6 +309,7 @@ def test_code_holds_the_text_whole(value: str) -> None:
 
 
 @given(st.text("`~ a\n\\", max_size=40))
+@example("```\nx")
 def test_code_block_ends_where_it_should(value: str) -> None:
     found = tokens(fenced(value) + "\n\nafter")
 

@@ -182,6 +182,43 @@ def test_direct_cause_leads_back_to_the_first_exception() -> None:
     assert found(started(), logged("EngineCore", chain, "ERROR"))[1] == "OSError: the file is cut"
 
 
+@pytest.mark.parametrize("level", ["WARNING", "INFO", "DEBUG"])
+def test_handled_exception_is_not_the_root_of_a_later_failure(level: str) -> None:
+    handled = logged("EngineCore", traceback("RuntimeError: optional"), level, origin="x.py:1")
+
+    assert found(started(), handled, failed_start("ValueError: real")[4:])[1] == "ValueError: real"
+
+
+def test_look_up_that_names_the_machine_is_still_only_a_look_up() -> None:
+    chain = traceback("KeyError: 'CUDA_HOME'") + CONTEXT + traceback("ValueError: no compiler")
+
+    assert found(started(), logged("EngineCore", chain, "ERROR"))[1] == "ValueError: no compiler"
+
+
+def test_start_that_was_stopped_has_not_failed() -> None:
+    """SIGTERM while loading: what is raised from then on is the end, not its cause."""
+    order = logged("APIServer", "[shutdown] API server: shutdown triggered", pid=7)
+    late = logged("APIServer", traceback("RuntimeError: cannot go on"), "ERROR", pid=7)
+
+    assert found(started(), loaded(), order, late) == ("stopped", None)
+
+
+def test_deeper_process_is_preferred_where_the_outer_one_repeats_it() -> None:
+    """The outer process may be first on the page."""
+    engine = logged(
+        "EngineCore", traceback("RuntimeError: call failed: no kernel image is here"), "ERROR"
+    )
+    worker = logged(
+        "Worker",
+        traceback("RuntimeError: no kernel image is here"),
+        "ERROR",
+        origin="w.py:1",
+        pid=9,
+    )
+
+    assert found(started(), engine, worker)[1] == "RuntimeError: no kernel image is here"
+
+
 def test_failed_look_up_says_less_than_what_followed_it() -> None:
     chain = traceback("KeyError: 'foo'") + CONTEXT + traceback("ValueError: foo is no backend")
 

@@ -392,14 +392,23 @@ def test_other_line_is_no_exception(line: str) -> None:
     assert read([line]) == []
 
 
-@pytest.mark.parametrize("kind", ["request", "dump"])
-def test_traceback_that_a_user_wrote_is_none(kind: str) -> None:
-    """Prompts quote tracebacks all the time."""
-    origin = "dump_input.py:1" if kind == "dump" else "logger.py:39"
-    first = "Received request cmpl-1: prompt: 'help me with'\nReceived request x: "
-    body = first + traceback("ValueError: theirs").replace("\n", "\nReceived request x: ")
+def test_traceback_in_a_dump_is_not_the_programs_own() -> None:
+    """The engine dumps its state when it fails, and prompts quote tracebacks all the time."""
+    quoted = logged(
+        "EngineCore", traceback("ValueError: theirs"), "ERROR", origin="dump_input.py:72"
+    )
 
-    assert read(logged("APIServer", body, origin=origin)) == []
+    assert read(quoted) == []
+
+
+def test_traceback_in_a_prompt_is_not_the_programs_own() -> None:
+    body = (
+        "Received request cmpl-1: prompt: 'why does it say " + "Traceback (most recent call last):"
+    )
+    quoted = logged("APIServer", body, origin="logger.py:39")
+    own = logged("APIServer", "ValueError: mine", "INFO", origin="logger.py:39")
+
+    assert read(quoted, own) == []
 
 
 # ------------------------------------------------------------------------------------- the cascade
