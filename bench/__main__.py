@@ -80,7 +80,7 @@ def _prepare(size: int) -> tuple[rows.Inputs, dict[str, Any]]:
         The inputs, and what is in them: one entry a kind of log, and one for the rules.
     """
     made: dict[str, Any] = {}
-    logs = {kind: WORK / f"{kind}.log" for kind in (Kind.HEALTHY, Kind.FAILED_END, Kind.SMALL)}
+    logs = {kind: WORK / f"{kind}.log" for kind in rows.KINDS}
     for kind, path in logs.items():
         made[kind] = _helper("bench.generate", kind, str(size), str(path))
     cut = WORK / "cut.log"

@@ -129,9 +129,7 @@ def test_container_that_does_not_exist_is_one_line(
 
 # The engine's own client leaves the socket open on which it could not connect.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_engine_out_of_reach_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engine_out_of_reach_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
 
     with pytest.raises(SourceError, match="the container engine cannot be reached"):
