@@ -19,6 +19,7 @@ from forensics.model import (
     Context,
     Diagnosis,
     Evidence,
+    Excerpt,
     Outcome,
     RuleStamp,
     Source,
@@ -212,7 +213,27 @@ def _result(one: Described, engine: Engine, dropped: int) -> Examined:
         more.append(f"{dropped} more runs in this log were not looked at one by one")
     if more:
         diagnosis = msgspec.structs.replace(diagnosis, limits=[*diagnosis.limits, *more])
-    return diagnosis, triage, evidence
+    return diagnosis, _shown(triage), _quotable(evidence)
+
+
+def _quotable(evidence: Evidence) -> Evidence:
+    """Return evidence whose quoted neighbours hold no secret."""
+    excerpts = {
+        line: Excerpt(
+            tuple((n, redaction.text(text)) for n, text in excerpt.before),
+            tuple((n, redaction.text(text)) for n, text in excerpt.after),
+        )
+        for line, excerpt in evidence.excerpts.items()
+    }
+    return msgspec.structs.replace(evidence, excerpts=excerpts)
+
+
+def _shown(triage: Triage) -> Triage:
+    """Return the working of a triage without the secrets that conditions may have met."""
+    considered = tuple(
+        msgspec.structs.replace(one, why=redaction.text(one.why)) for one in triage.considered
+    )
+    return msgspec.structs.replace(triage, considered=considered)
 
 
 def context_beside(source: str) -> Context:
@@ -262,3 +283,8 @@ def _limits(evidence: Evidence) -> Iterator[str]:
         )
         if evidence.run.exit_code is None:
             yield "the exit code is not known (see `docker inspect`, or give --exit-code)"
+    run = evidence.run
+    if evidence.ending == "orderly" and run.exit_code not in {None, 0, 130, 143}:
+        yield f"the log ends in order, yet the exit code is {run.exit_code}: more came after it"
+    if evidence.ending == "orderly" and run.oom_killed:
+        yield "the log ends in order, yet the engine says that memory ran out in the container"

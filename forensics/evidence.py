@@ -54,6 +54,9 @@ _MIN_REPEATED = 16
 #: A program that dies of an exception prints little after it.
 _LAST_WORDS = 40
 _BLANK = b" \t\r\n\0"
+#: The end of an access line of uvicorn that tells of success, and how far from the end it counts.
+_ANSWERED = b'HTTP/1.1" 2'
+_TAIL_BYTES = 16_384
 
 
 def in_window(position: int, length: int = 1) -> bool:
@@ -161,6 +164,7 @@ class Builder:
         self._numbers: dict[str, _Series] = {}
         self._statistics = tuple(text.encode() for text in wants.statistics)
         self._position = 0
+        self._answered: list[int] = []
         self._offsets: dict[int, int] = {}
         self._identity: dict[str, int] = {}
         self._ready: dict[str, int] = {}
@@ -486,7 +490,18 @@ class Builder:
                 return
             start = end + 1
 
+    def _remember_answers(self, block: Block) -> None:
+        """Note, near the end, lines by which a request was answered with success."""
+        text = block.text
+        place = text.find(_ANSWERED, max(0, len(text) - _TAIL_BYTES))
+        while place >= 0:
+            number = block.line_at(block.newlines - text.count(b"\n", place), place)
+            self._answered.append(number)
+            place = text.find(_ANSWERED, place + 1)
+        del self._answered[:-KEEP_FIRST]
+
     def _remember_end(self, block: Block) -> None:
+        self._remember_answers(block)
         self._lines += block.lines
         self._unfinished = bool(block.text) and not block.text.endswith(b"\n")
         edge = len(block.text)
@@ -572,13 +587,18 @@ class Builder:
             last=self._last,
             excerpts=self._excerpts,
             limits=tuple(text for text in self._limits),
+            answered=tuple(self._answered),
         )
 
     def _engine(self) -> Dialect | None:
         """Return the engine whose lines say so most often, or the one that passes them on."""
         seen = [d for d in ENGINES if self._identity.get(d.name)]
         engine = max(seen, key=lambda d: self._identity[d.name], default=None)
-        return next((d for d in seen if engine and engine.name in d.passes_on), engine)
+        if engine is None:
+            # A program that dies at once prints nothing but a traceback through its own files.
+            frames = [e.frames for e in self._exceptions]
+            return next((d for d in ENGINES if any(d.process_of(f)[0] for f in frames)), None)
+        return next((d for d in seen if engine.name in d.passes_on), engine)
 
     def _metrics(self, dialect: Dialect | None, version: str | None) -> Metrics:
         metrics = {name: series.values for name, series in self._numbers.items()}
@@ -609,6 +629,7 @@ class Builder:
             e.level not in {"WARNING", "INFO", "DEBUG"}
             and last - e.end_line <= _LAST_WORDS
             and not in_request(e.frames)
+            and not any(line > e.end_line for line in self._answered)
             for e in self._exceptions
         ):
             return "failure"

@@ -14,16 +14,16 @@ from typing import IO, Any, cast
 from forensics import inspection
 from forensics.errors import SourceError
 from forensics.model import Context
-from forensics.sources import Opened, opened_stream
+from forensics.sources import LIVE, Opened, opened_stream
 from forensics.unpacking import DEFAULT, Limits, Lines
 
-DOCKER, JOURNAL = "docker:", "journal:"
+DOCKER, JOURNAL = LIVE
 _TIMEOUT_S = 60
 
 
 def is_live(name: str) -> bool:
     """Say whether a name means a container or a unit."""
-    return name.startswith((DOCKER, JOURNAL))
+    return name.startswith(LIVE)
 
 
 def open_live(name: str, limits: Limits = DEFAULT) -> tuple[Opened, Context | None]:

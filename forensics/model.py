@@ -276,6 +276,7 @@ class Evidence(Struct, frozen=True):
         head_complete: Whether the start of the run is in the log.
         tail_complete: Whether the log reaches the end of the run (or the present, if running).
         last: The last line that has text.
+        answered: Lines near the end on which a request was answered with success.
         excerpts: Neighbours of lines that may be quoted.
         limits: What could not be known.
     """
@@ -299,6 +300,7 @@ class Evidence(Struct, frozen=True):
     last: Record | None
     excerpts: dict[int, Excerpt]
     limits: tuple[str, ...]
+    answered: tuple[int, ...] = ()
 
 
 class Failure(Struct, frozen=True):

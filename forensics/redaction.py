@@ -30,13 +30,18 @@ _PAIR = re.compile(
 )
 _BEARER = re.compile(r"(?P<head>\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{12,}")
 _URL = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,80}:)[^\s/@]{1,200}(?=@)")
+_SIGNED = re.compile(
+    r"(?P<head>[?&](?:sig|signature|x-amz-(?:signature|credential|security-token)|access_token"
+    r"|api[_-]?key|x-goog-signature)=)[^&\s'\"]{6,}",
+    re.IGNORECASE,
+)
 _KEY = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL
 )
 _SECRET_NAME = re.compile(rf"^(?:--)?{_NAME}$", re.IGNORECASE)
 _HINTS = re.compile(
     r"hf_|sk-|nvapi|AKIA|ASIA|gh[pousr]_|github_pat|glpat|xox|AIza|eyJ|key|secret|passw|credential"
-    r"|token|bearer|basic|://|BEGIN",
+    r"|token|bearer|basic|://|BEGIN|sig",
     re.IGNORECASE,
 )
 
@@ -49,6 +54,7 @@ def text(value: str) -> str:
     value = _TOKENS.sub(MASK, value)
     value = _BEARER.sub(rf"\g<head>{MASK}", value)
     value = _URL.sub(rf"\g<head>{MASK}", value)
+    value = _SIGNED.sub(rf"\g<head>{MASK}", value)
     return _PAIR.sub(_pair, value)
 
 

@@ -136,6 +136,15 @@ def _stop_line(evidence: Evidence) -> int | None:
         line = signal.record.line
         if not _may_follow_crash(signal) or crash is None or line < crash:
             return line
+    return _interrupted(evidence, crash)
+
+
+def _interrupted(evidence: Evidence, crash: int | None) -> int | None:
+    """Return where somebody interrupted the program by hand (SIGINT), before anything failed."""
+    for event in evidence.exceptions:
+        if event.type.rpartition(".")[2] == "KeyboardInterrupt":
+            line = _start(event)
+            return line if crash is None or line <= crash else None
     return None
 
 
@@ -152,11 +161,7 @@ def _outcome(
     evidence: Evidence, failure: Failure | None, ready: int | None, stop: int | None
 ) -> Outcome:
     if failure is None:
-        if stop is not None or evidence.ending == "orderly":
-            return "stopped"
-        if ready is not None:
-            return "served"
-        return "starting" if evidence.milestones else "unknown"
+        return _outcome_without_failure(evidence, ready, stop)
     run = evidence.run
     by_kill = run.oom_killed is True or run.exit_code == _KILLED
     if failure.kind == "cut":
@@ -165,8 +170,18 @@ def _outcome(
         return "crashed"
     # What the kernel or the init system reports of a death happened to the program from outside.
     reported = failure.kind == "death" and run.engine is None
-    from_outside = reported or (run.engine is None and not evidence.exceptions and by_kill)
-    return "killed" if from_outside else "failed_startup"
+    if reported or (run.engine is None and not evidence.exceptions and by_kill):
+        return "killed"
+    stranger = run.engine is None and not evidence.milestones and failure.kind == "exception"
+    return "unknown" if stranger else "failed_startup"
+
+
+def _outcome_without_failure(evidence: Evidence, ready: int | None, stop: int | None) -> Outcome:
+    if stop is not None or evidence.ending == "orderly":
+        return "stopped"
+    if ready is not None:
+        return "served"
+    return "starting" if evidence.milestones else "unknown"
 
 
 def _cut_outcome(ready: int | None, exit_code: int | None, *, by_kill: bool) -> Outcome:
@@ -246,7 +261,7 @@ def _counts(
     """Say whether an exception can be the root: not handled, not a pointer, not of the end."""
     if event.level in _HANDLED_LEVELS or _is_wrapper(event):
         return False
-    if stop is not None and _start(event) > stop:
+    if stop is not None and _start(event) >= stop:
         return False
     name = event.type.rpartition(".")[2]
     if ready is not None and (name in _INTERRUPTS or in_request(event.frames)):
@@ -303,13 +318,20 @@ def _in_crash(
         if evidence.ending != "failure":
             return before
         last = evidence.last.line if evidence.last else 0
-        return before + [e for e in serving if last - e.end_line <= _LAST_WORDS]
+        ends = [e for e in serving if last - e.end_line <= _LAST_WORDS]
+        return before + [e for e in ends if not _lives_after(e.end_line, evidence)]
     at = [e for e in serving if e.end_line >= crash - 3]
     if not at:
         nearest = max(serving, key=lambda e: e.end_line, default=None)
         if nearest is not None and crash - nearest.end_line <= _NEAR:
             at = [nearest]
     return before + at
+
+
+def _lives_after(line: int, evidence: Evidence) -> bool:
+    """Say whether the server still served after a line, so that one request failed there."""
+    figures = evidence.metrics.get("generation_tokens_per_s", [])
+    return any(n > line for n, _ in figures[-8:]) or any(n > line for n in evidence.answered)
 
 
 def _deeper(first: ExceptionEvent, candidates: list[ExceptionEvent]) -> ExceptionEvent:
@@ -343,7 +365,11 @@ def _resolve(
         chain.insert(0, before)
         current = before
     if current.type.rpartition(".")[2].endswith("ExceptionGroup"):
-        inner = [e for e in evidence.exceptions if e.in_group and e.line > current.line]
+        inner = [
+            e
+            for e in evidence.exceptions
+            if e.in_group and e.line > current.line and not e.type.endswith("ExceptionGroup")
+        ]
         if inner:
             chain.insert(0, min(inner, key=lambda e: e.line))
     return chain
@@ -376,6 +402,15 @@ def _of_exception(event: ExceptionEvent, evidence: Evidence, dialect: Dialect | 
     return Failure(line, text, root.process or event.process, root, frozenset(lines), "exception")
 
 
+def of_lines(lines: set[int], evidence: Evidence) -> Failure | None:
+    """Return the failure that is the exception printed on one of these lines, None if none is."""
+    dialect = next((d for d in ENGINES if d.name == evidence.run.engine), None)
+    for event in evidence.exceptions:
+        if {event.line, event.telling_line} & lines:
+            return _of_exception(event, evidence, dialect)
+    return None
+
+
 def _of_signal(signal: SignalEvent, evidence: Evidence) -> Failure:
     record = signal.record
     near = evidence.excerpts.get(record.line)
@@ -391,25 +426,35 @@ def _cut(evidence: Evidence, ready: int | None, stop: int | None) -> Failure | N
 
     A log that holds neither the start nor the end of a run says nothing about a failure.
     """
+    if stop is not None or evidence.last is None:
+        return None
+    if evidence.ending == "failure":
+        return _announced(evidence)
     run = evidence.run
-    if stop is not None or evidence.ending != "cut" or evidence.last is None:
-        return None
-    ended_well = run.exit_code == 0 and ready is not None
-    if ended_well or run.exit_code in {130, 143}:
-        return None
-    if not evidence.milestones and not (run.exit_code or run.oom_killed):
-        return None
-    if run.engine is None and not (run.exit_code or run.oom_killed):
+    ended_well = (run.exit_code == 0 and ready is not None) or run.exit_code in {130, 143}
+    known = run.engine is not None and bool(evidence.milestones)
+    stated = bool(run.exit_code) or bool(run.oom_killed)
+    if evidence.ending != "cut" or ended_well or not (known or stated):
         return None
     last = evidence.last
     if not evidence.milestones:
         return Failure(last.line, last.text, last.process, None, frozenset({last.line}), "cut")
-    milestone = evidence.milestones[-1]
-    signal = next(
-        s for s in evidence.signals if s.kind == "milestone" and s.record.line == milestone.line
-    )
-    lines = frozenset({milestone.line, last.line})
-    return Failure(milestone.line, signal.record.text, signal.record.process, None, lines, "cut")
+    line = evidence.milestones[-1].line
+    signal = next(s for s in evidence.signals if s.kind == "milestone" and s.record.line == line)
+    record = signal.record
+    return Failure(line, record.text, record.process, None, frozenset({line, last.line}), "cut")
+
+
+def _announced(evidence: Evidence) -> Failure | None:
+    """Return where the program says that it is failing, in a log that ends before it says why."""
+    crash = next((s for s in evidence.signals if s.kind in {"crash", "wrapper"}), None)
+    if crash is None or evidence.last is None:
+        return None
+    if _progress_after(crash.record.line, crash.record.process, evidence, None):
+        return None
+    record = crash.record
+    lines = frozenset({record.line, evidence.last.line})
+    return Failure(record.line, record.text, record.process, None, lines, "cut")
 
 
 # --- fingerprints ------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from forensics.hyperscan_finder import unsupported
 from forensics.knowledge import option
 from forensics.patterns import required_literal
-from forensics.rules_schema import ExceptionLeaf, FixSpec, LineLeaf, Rule, RuleLeaf
+from forensics.rules_schema import ExceptionLeaf, FixSpec, LineLeaf, Rule, RuleLeaf, VersionLeaf
 from forensics.ruleset import RuleSet, captures_of, conditions_of, patterns_of, placeholders, walk
+from forensics.versions import satisfies
 
 _FACTS = {
     "engine",
@@ -82,6 +83,8 @@ def _rule(rule: Rule, ids: set[str]) -> Iterator[str]:
     if not rule.tests.no_match:
         yield "tests.no_match is empty: a rule shows what it must not match"
     yield from (f"explains {name}, which is no rule" for name in rule.explains if name not in ids)
+    if rule.id in rule.explains:
+        yield "explains itself"
     yield from _conditions(rule, ids)
     yield from _placeholders(rule)
     for i, fix in enumerate(rule.fixes):
@@ -91,8 +94,12 @@ def _rule(rule: Rule, ids: set[str]) -> Iterator[str]:
 
 def _conditions(rule: Rule, ids: set[str]) -> Iterator[str]:
     for condition in conditions_of(rule):
-        if isinstance(condition, RuleLeaf) and condition.id not in ids:
-            yield f"match names {condition.id}, which is no rule"
+        if isinstance(condition, RuleLeaf) and condition.id not in ids - {rule.id}:
+            yield f"match names {condition.id}, which is no other rule"
+        if isinstance(condition, VersionLeaf):
+            for name, ranges in condition.ranges.items():
+                if satisfies("1.0", ranges) is None:
+                    yield f"version: {name}: {ranges!r} is no range"
         if isinstance(condition, LineLeaf | ExceptionLeaf):
             for pattern in patterns_of(condition):
                 yield from _pattern(pattern, line=isinstance(condition, LineLeaf))

@@ -33,7 +33,7 @@ from forensics.rules_schema import (
 )
 
 _ID = re.compile(r"^[a-z0-9][a-z0-9-]*(?:\.[a-z0-9][a-z0-9-]*)+$")
-_PLACEHOLDER = re.compile(r"\{([a-z_][\w.]*)\}")
+_PLACEHOLDER = re.compile(r"\{([a-z_][\w.]*(?:[=+*/<>-][\d.]+)*)\}")
 #: A leaf may be written short: `- line: 'pattern'`.
 _SHORT = {"line": "pattern", "rule": "id"}
 #: Keys that take one value or a list.
@@ -357,6 +357,13 @@ def json_schema() -> dict[str, Any]:
     text = msgspec.json.encode({**schema, "$defs": defs}).decode()
     result: dict[str, Any] = msgspec.json.decode(text.replace("#/$defs/All", "#/$defs/Condition"))
     return result
+
+
+def with_rule(rules: RuleSet, rule: Rule, file: str) -> RuleSet:
+    """Return a rule set with one rule added or replaced."""
+    others = {r.id: r for r in rules.rules} | {rule.id: rule}
+    ordered = tuple(others[key] for key in sorted(others))
+    return RuleSet(ordered, rules.digest, {**rules.files, rule.id: file}, rules.tables)
 
 
 def load(folders: Iterable[Path] = (), *, builtin: bool = True) -> RuleSet:

@@ -27,6 +27,8 @@ CHUNK = 1024 * 1024
 MAX_LINE = 32 * 1024 * 1024
 _HEAD = 65_536
 _MAX_FILES = 10_000
+#: What names begin with that are no paths: containers and units (see `forensics.live`).
+LIVE = ("docker:", "journal:")
 #: `x.log.1`, `x-json.log.2.gz` (Docker, logrotate), `0.log.20261201-020000.gz` (kubelet).
 _ROTATION = re.compile(
     r"(?P<stem>.+?)(?:\.(?P<number>\d{1,4})|[.-](?P<date>\d{8}(?:-\d{6})?))"
@@ -166,6 +168,11 @@ def find(names: list[str], limits: Limits = DEFAULT) -> list[str]:
     found: list[str] = []
     for name in names:
         path = Path(name)
+        if not name:
+            raise SourceError("an empty name is no source", "give a path, or - for standard input")
+        elsewhere = name.startswith(LIVE) or archives.split(name) is not None
+        if name != "-" and not elsewhere and not path.exists():
+            raise SourceError(f"{name} does not exist", "check the path")
         if name == "-" or not path.exists():
             found.append(name)
         elif path.is_dir():
@@ -304,5 +311,7 @@ def _refuse_binary(head: bytes, name: str) -> None:
         if head.startswith(magic):
             raise SourceError(f"{name} is {what}, not a log", "give the text of a log")
     odd = sum(head.count(bytes([code])) for code in range(32) if code not in _TEXT_CONTROLS)
-    if odd * 10 > len(head):
+    foreign = head.decode("utf-8", "replace").count("\ufffd")
+    # A log in another encoding has foreign bytes, but no control characters among them.
+    if odd * 10 > len(head) or (odd * 50 > len(head) and foreign * 10 > len(head)):
         raise SourceError(f"{name} is not text", "give a log as the server printed it")

@@ -29,7 +29,12 @@ from forensics.model import (
 from forensics.rootcause import fingerprint
 from forensics.rules_schema import FixSpec, Rule
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.]*)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.]*(?:[=+*/<>-][\d.]+)*)\}")
+#: `argument.NAME=DEFAULT+DELTA<LIMIT`: a number near the one in use (see docs/writing-rules.md).
+_COMPUTED = re.compile(
+    r"(?P<name>argument\.[\w.]+?)(?:=(?P<default>[\d.]+))?(?P<op>[-+*/])(?P<by>[\d.]+)"
+    r"(?:(?P<bound>[<>])(?P<limit>[\d.]+))?$"
+)
 _MAX_VALUE = 400
 _MAX_CITED = 5
 MAX_QUOTED = 2000
@@ -182,7 +187,9 @@ class Filler:
     def text(self, template: str, values: dict[str, str]) -> str:
         """Fill a text; placeholders without a value are left out."""
         filled = _PLACEHOLDER.sub(lambda m: self._value(m[1], values) or "", template)
-        return re.sub(r"\s+([.,;:])", r"\1", re.sub(r"\s+", " ", filled)).strip()
+        plain = re.sub(r"\s+([.,;:])(?!\w)", r"\1", re.sub(r"\s+", " ", filled))
+        # A capture that ends in a full stop, and the sentence's own.
+        return re.sub(r"(?<!\.)\.\.(?!\.)", ".", plain).strip()
 
     def _fill(self, template: str, values: dict[str, str]) -> str:
         """Fill a text; raise `_Missing` where a value is not there."""
@@ -199,6 +206,9 @@ class Filler:
     def _value(self, name: str, values: dict[str, str]) -> str | None:
         if name in values:
             return values[name][:_MAX_VALUE]
+        computed = _COMPUTED.match(name)
+        if computed is not None:
+            return self._computed(computed, values)
         run = self.evidence.run
         if name.startswith("argument."):
             value = dig(self.evidence.arguments, name.removeprefix("argument."))
@@ -217,6 +227,28 @@ class Filler:
         }
         value = facts.get(name)
         return None if value is None else str(value)[:_MAX_VALUE]
+
+    def _computed(self, asked: re.Match[str], values: dict[str, str]) -> str | None:
+        """Return a number reckoned from an argument, None where that cannot or must not be."""
+        text = self._value(asked["name"], values) or asked["default"]
+        try:
+            number, by = float(text), float(asked["by"])
+        except (TypeError, ValueError):
+            return None
+        if asked["op"] == "/" and by == 0:
+            return None
+        result = {
+            "+": number + by,
+            "-": number - by,
+            "*": number * by,
+            "/": number / by if by else 0.0,
+        }[asked["op"]]
+        limit = float(asked["limit"]) if asked["limit"] else None
+        over = limit is not None and (result >= limit if asked["bound"] == "<" else result <= limit)
+        if over or result <= 0:
+            return None
+        whole = "." not in text and asked["op"] in "+-*" and by.is_integer()
+        return str(int(result)) if whole else f"{result:.2f}"
 
 
 def _cite(record: Record) -> Citation:

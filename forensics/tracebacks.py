@@ -40,6 +40,11 @@ _FOREIGN = re.compile(
     r"nanobind: |/\S+\.py:\d+: \w*Warning|Process [\w:-]+:$|Loading safetensors|\[rank\d+\]:"
     r"|Traceback \(|terminate called|\[[IWEF]\d{4} |\*\*\* "
 )
+#: Progress bars (tqdm and its kin) are written between the lines of a traceback.
+_PROGRESS = re.compile(
+    r"\d{1,3}%\||\[\d\d:\d\d[,<]|\d(?:\.\d+)?[kMG]?B? \[\d\d:|[\d?][a-zA-Z]*/s\]"
+)
+_LOWER_CASE = {"error", "timeout", "gaierror", "herror"}
 _MAX_FRAMES = 200
 _MAX_EXTRA = 80
 _MAX_BARE_EXTRA = 12
@@ -153,9 +158,9 @@ class Assembler:
         return self.take()
 
     def _stream(self, key: Key) -> _Stream:
-        if len(self._streams) > _MAX_STREAMS:
-            for old in [k for k, s in self._streams.items() if not s.open]:
-                self._close(self._streams.pop(old))
+        if key not in self._streams and len(self._streams) >= _MAX_STREAMS:
+            # The one that began first is the likeliest to be over, however it ended.
+            self._close(self._streams.pop(next(iter(self._streams))))
         return self._streams.setdefault(key, _Stream([]))
 
     @staticmethod
@@ -217,9 +222,14 @@ class Assembler:
         found = _TYPE.match(body)
         if found is None or (record.origin is None and record.level is not None):
             return False
-        # Inside a traceback any dotted name ends it; a word before a colon must look like a type.
+        if _PROGRESS.search(body):
+            return False
+        # A word before a colon must look like a type; the library's few lower-case ones are dotted.
         name = found["type"].rpartition(".")[2]
-        return "." in found["type"] or name[:1].isupper() or found["message"] is None
+        known = "." in found["type"] and name in _LOWER_CASE
+        return (
+            known or name[:1].isupper() or (found["message"] is None and "." not in found["type"])
+        )
 
     def _raise(self, stream: _Stream, record: Record, body: str, opened: _Open | None) -> None:
         found = _TYPE.match(body.rstrip())

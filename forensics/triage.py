@@ -25,7 +25,7 @@ from forensics.model import (
     Truth,
     Verdict,
 )
-from forensics.rootcause import Judgement, fingerprint
+from forensics.rootcause import Judgement, fingerprint, of_lines
 from forensics.rules_schema import Rule
 from forensics.ruleset import RuleSet
 
@@ -33,7 +33,8 @@ DIAGNOSED = 0.7
 SUSPECTED = 0.4
 #: Share of its confidence that a finding keeps where the part of the log is missing that decides.
 BLIND = 0.5
-_FACTS_ONLY_PRIORITY = 1000
+#: Lines after a fatal line within which a rule may still speak of it.
+_NEAR = 200
 
 
 class Considered(Struct, frozen=True):
@@ -150,27 +151,56 @@ def _choose(
     roots = [h for h in held if h.rule.role == "root_cause"]
     failure = judgement.failure
     if failure is None:
-        if _healthy(evidence, judgement):
-            considered.extend(
-                Considered(h.rule.id, "lost", "it holds, but nothing failed") for h in roots
-            )
-            return None
-        lined = [h for h in roots if h.answer.lines]
-        return max(lined, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line), default=None)
+        if not _healthy(evidence, judgement):
+            return _best([h for h in roots if h.answer.lines])
+        considered.extend(
+            Considered(h.rule.id, "lost", "it holds, but nothing failed") for h in roots
+        )
+        return None
     inside = [h for h in roots if h.numbers & failure.lines and failure.kind != "cut"]
-    if inside:
-        best = max(inside, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line))
+    best = _best(inside)
+    if best is not None:
         return _explaining(best, roots, evidence)
+    return _elsewhere(held, roots, failure, evidence)
+
+
+def _elsewhere(
+    held: list[_Held], roots: list[_Held], failure: Failure, evidence: Evidence
+) -> _Held | None:
+    """Return the rule that names the root although it names none of the failure's own lines."""
+    lined = [h for h in roots if h.answer.lines]
     if failure.kind == "cut":
         # A log that stops: a line that names a cause beats what facts alone suggest.
-        lined = [h for h in roots if h.answer.lines]
-        return max(lined or roots, key=lambda h: (h.rule.priority, h.rule.confidence), default=None)
+        end = evidence.last.line if evidence.last else failure.line
+        lined = [h for h in lined if not _went_on(h.line, evidence, end + 1)]
+        return _best(lined or [h for h in roots if not h.answer.lines])
     if failure.kind == "exception":
-        earlier = [h for h in roots if h.answer.lines and h.line <= failure.line]
+        other = _of_another_process(held, roots, failure, evidence)
+        earlier = [h for h in lined if h.line <= failure.line]
         earlier = [h for h in earlier if not _went_on(h.line, evidence, failure.line)]
-        return max(earlier, key=lambda h: (h.rule.priority, h.rule.confidence), default=None)
-    near = [h for h in roots if not h.answer.lines or h.line <= failure.line + 200]
+        return other or _best(earlier)
+    near = [h for h in roots if not h.answer.lines or h.line <= failure.line + _NEAR]
     return max(near, key=lambda h: (bool(h.answer.lines), h.rule.priority), default=None)
+
+
+def _best(held: list[_Held]) -> _Held | None:
+    """Return the most specific, surest and earliest of rules that hold."""
+    return max(held, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line), default=None)
+
+
+def _of_another_process(
+    held: list[_Held], roots: list[_Held], failure: Failure, evidence: Evidence
+) -> _Held | None:
+    """Return the cause that a sibling printed, where the first exception only observes its end.
+
+    Of several ranks the one that lost its peer may print first: a rule that knows its line for a
+    symptom says so.
+    """
+    if not any(h.rule.role == "symptom" and h.numbers & failure.lines for h in held):
+        return None
+    raised = {line for e in evidence.exceptions for line in (e.line, e.telling_line)}
+    others = [h for h in roots if h.numbers & raised and h.line > failure.line]
+    return _best(others)
 
 
 def _explaining(best: _Held, roots: list[_Held], evidence: Evidence) -> _Held:
@@ -183,7 +213,7 @@ def _explaining(best: _Held, roots: list[_Held], evidence: Evidence) -> _Held:
         and h.line <= best.line
         and not _went_on(h.line, evidence, best.line)
     ]
-    return max(earlier, key=lambda h: (h.rule.priority, h.rule.confidence, -h.line), default=best)
+    return _best(earlier) or best
 
 
 def _went_on(line: int, evidence: Evidence, until: int) -> bool:
@@ -316,6 +346,8 @@ def _root_cause(root: _Held | None, evidence: Evidence, judgement: Judgement) ->
         if root is None:
             return None
         return texts.root_of_line(root.answer.lines[0].record, root.rule.id, last)
+    if root is not None and failure.kind == "exception" and not root.numbers & failure.lines:
+        failure = of_lines(root.numbers, evidence) or failure
     key = fingerprint(failure, last)
     found = texts.root_of_failure(failure, root.rule.id if root else None, key)
     hit = _telling(root, failure) if root is not None else None

@@ -96,7 +96,7 @@ def test_one_failure_among_several_sources_is_enough(logs: Path) -> None:
         (["diagnose", "failed.log", "--rules", "none"], "no such folder of rules"),
         (["diagnose", "failed.log", "--rules", "typo"], "typo/mine/own.yaml:6: match.lin: unknown condition"),
         (["diagnose", "failed.log", "-o", "none/out.txt"], "none/out.txt cannot be written"),
-        (["diagnose", "failed.log", "-o", "two"], "two cannot be written"),
+        (["diagnose", "failed.log", "-o", "two"], "two is a folder"),
         (["diagnose", "failed.log", "--inspect", "none.json"], "none.json cannot be read"),
         (["diagnose", "failed.log", "--inspect", "failed.log"], "failed.log is not JSON"),
         (["no-such-command"], "no-such-command"),

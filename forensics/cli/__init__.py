@@ -17,6 +17,9 @@ def main() -> None:
 
         sys.stdout.write(f"forensics {__version__}\n")
         raise SystemExit(0)
-    from forensics.cli.app import run
-
+    try:
+        from forensics.cli.app import run
+    except KeyboardInterrupt:
+        sys.stderr.write("forensics: interrupted\n")
+        raise SystemExit(130) from None
     raise SystemExit(run())

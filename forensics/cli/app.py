@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from forensics.cli import diagnose, rules
+from forensics.cli.output import say
 
 app = typer.Typer(
     name="forensics",
@@ -48,17 +49,17 @@ def run() -> int:
     try:
         result = app(standalone_mode=False)
     except ForensicsError as error:
-        _say(str(error))
+        say(str(error))
         return 2
     except KeyboardInterrupt:
-        _say("interrupted")
+        say("interrupted")
         return 130
     except BrokenPipeError:
         # The reader left (`| head`): nothing to say, and nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        _say(f"{error.filename or 'output'}: {error.strerror or error}")
+        say(f"{error.filename or 'output'}: {error.strerror or error}")
         return 2
     except Exception as error:  # noqa: BLE001 - typer's errors share no public base; _usage sorts them
         return _usage(error)
@@ -71,14 +72,12 @@ def _usage(error: Exception) -> int:
         raise error
     message = getattr(error, "format_message", lambda: "")()
     if type(error).__name__ == "Abort":
-        _say("interrupted")
+        say("interrupted")
         return 130
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # Called without a word: the help itself is the answer.
+        sys.stdout.write(f"{message.rstrip()}\n")
+        return 0
     if message:
-        _say(f"{message.strip()} Try 'forensics --help'.")
+        say(f"{message.strip()} Try 'forensics --help'.")
     return int(error.exit_code)
-
-
-def _say(text: str) -> None:
-    from forensics.reporters.view import visible
-
-    sys.stderr.write(f"forensics: {visible(text)}\n")

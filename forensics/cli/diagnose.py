@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from forensics.model import Context
 
 FORMATS = ("terminal", "text", "json", "markdown")
 
@@ -51,11 +54,12 @@ def diagnose(
 ) -> int:
     """Name the root cause of a failed run, the lines that prove it, and what to change."""
     from forensics.cli import output as out
-    from forensics.errors import UsageError
+    from forensics.errors import SourceError, UsageError
 
     if format_ not in FORMATS:
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
     from forensics.analysis import examine_all, load_rules, prepare
+    from forensics.cli.output import say
     from forensics.reporters import REPORTERS, View
     from forensics.reporters.runs import failed, kinds, summary
     from forensics.reporters.view import visible
@@ -64,12 +68,21 @@ def diagnose(
 
     limits = Limits(max_bytes=max_bytes)
     names = find(source or ["-"], limits)
+    out.refuse_overwrite(output, names)
     known = _context(exit_code, inspect, running=running)
     engine = prepare(load_rules(rules or []))
-    anything, texts = False, []
+    anything, broken, texts = False, False, []
     color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
     for name in names:
-        results = examine_all(name, engine, known, limits)
+        try:
+            results = examine_all(name, engine, known, limits)
+        except SourceError as error:
+            if len(names) == 1:
+                raise
+            # One bad file among many costs its own line, not the others.
+            say(str(error))
+            broken = True
+            continue
         runs = [diagnosis for diagnosis, _, _ in results]
         anything |= any(failed(one) for one in runs)
         several = len(names) > 1 or len(runs) > 1
@@ -95,10 +108,10 @@ def diagnose(
             texts.append(text)
     if output is not None:
         out.write("".join(texts), output)
-    return int(anything)
+    return 2 if broken else int(anything)
 
 
-def _context(exit_code: int | None, inspect: Path | None, *, running: bool):  # type: ignore[no-untyped-def] # noqa: ANN202
+def _context(exit_code: int | None, inspect: Path | None, *, running: bool) -> Context | None:
     """Return what the options state beside the log, None if they state nothing."""
     from msgspec.structs import replace
 
@@ -106,6 +119,8 @@ def _context(exit_code: int | None, inspect: Path | None, *, running: bool):  # 
     from forensics.inspection import read
     from forensics.model import Context
 
+    if exit_code is not None and not 0 <= exit_code <= 255:  # noqa: PLR2004 - a byte, by POSIX
+        raise UsageError(f"--exit-code {exit_code} is none", "a number from 0 to 255")
     if exit_code is not None and running:
         raise UsageError("--exit-code and --running exclude each other")
     context = None

@@ -42,6 +42,11 @@ def write(text: str, target: Path | None) -> None:
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         sys.stdout.flush()
         return
+    if target.exists() and not target.is_file():
+        # A device or a pipe is written to, never replaced.
+        _write_through(text, target)
+        return
+    target = target.resolve() if target.is_symlink() else target
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
@@ -55,6 +60,34 @@ def write(text: str, target: Path | None) -> None:
             raise
     except OSError as error:
         raise UsageError(f"{target} cannot be written", error.strerror or str(error)) from None
+
+
+def say(text: str) -> None:
+    """Write one line to standard error, safe to show."""
+    from forensics.reporters.view import visible
+
+    sys.stderr.write(f"forensics: {visible(text)}\n")
+
+
+def _write_through(text: str, target: Path) -> None:
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder", "give the name of a file")
+    try:
+        with target.open("wb") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written", error.strerror or str(error)) from None
+
+
+def refuse_overwrite(target: Path | None, sources: list[str]) -> None:
+    """Refuse to write a report over the evidence.
+
+    Raises:
+        UsageError: The target is one of the sources.
+    """
+    for name in sources if target is not None and target.exists() else ():
+        if name != "-" and Path(name).exists() and target is not None and target.samefile(name):
+            raise UsageError(f"{target} is the log itself", "write the report somewhere else")
 
 
 def _umask() -> int:

@@ -79,7 +79,7 @@ def show(
 @app.command()
 def lint(
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Single rule files to check against the schema.")
+        list[Path] | None, typer.Argument(help="Only these rule files, as part of the pack.")
     ] = None,
     rules: Folders = None,
 ) -> int:
@@ -88,21 +88,27 @@ def lint(
     from forensics.cli import output
     from forensics.errors import RuleError, UsageError
 
-    problems: list[str] = []
-    if files:
-        for path in files:
-            try:
-                ruleset.parse_rule(path.read_text(encoding="utf-8"), str(path))
-            except RuleError as error:
-                problems.append(str(error))
-            except (OSError, UnicodeDecodeError) as error:
-                raise UsageError(f"{path} cannot be read", str(error)) from None
-        checked = len(files)
-    else:
-        loaded, errors = ruleset.load_all(rules or [])
-        problems = [str(error) for error in errors]
-        problems += [f"{loaded.files.get(i, i)}: {text}" for i, text in rulelint.lint(loaded)]
-        checked = len(loaded.rules)
+    loaded, errors = ruleset.load_all(rules or [])
+    problems = [] if files else [str(error) for error in errors]
+    mine: dict[str, str] = {}
+    for path in files or []:
+        try:
+            rule = ruleset.parse_rule(path.read_text(encoding="utf-8"), str(path))
+        except RuleError as error:
+            problems.append(str(error))
+            continue
+        except UnicodeDecodeError:
+            raise UsageError(f"{path} is not UTF-8 text") from None
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read", error.strerror or str(error)) from None
+        mine[rule.id] = str(path)
+        loaded = ruleset.with_rule(loaded, rule, str(path))
+    problems += [
+        f"{loaded.files.get(name, name)}: {text}"
+        for name, text in rulelint.lint(loaded)
+        if not files or name in mine
+    ]
+    checked = len(files) if files else len(loaded.rules)
     said = f"{checked} rules, {len(problems)} problems"
     output.write("\n".join([*problems, said, ""]), None)
     return 2 if problems else 0

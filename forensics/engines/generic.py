@@ -58,6 +58,8 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fatal", "shell", r"^(?:/\S{1,100}|sh|bash|-?\S{1,40}sh): (?:line \d+: |\d+: )?\S{1,200}: (?:not found|command not found|No such file or directory|Permission denied)$"),
     Signal("fatal", "runtime", r"^(?:docker: )?(?:Error response from daemon|Error: |Cannot connect to the Docker daemon)|^(?:docker|podman|nerdctl): "),
     Signal("fatal", "oci", r"OCI runtime (?:create|exec) failed|nvidia-container-cli: "),
+    # A rank that only observes that another one is gone.
+    Signal("wrapper", "peer_lost", r"remote process exited or there was a network error|\]? ?Connection closed by peer \[|Connection reset by peer \["),
     Signal("death", "kernel_oom", r"(?:Memory cgroup out of memory|Out of memory): Killed process (?P<code>\d+) \((?P<dead>[^)]{1,40})\)"),
     Signal("death", "systemd", r"Main process exited, code=(?P<how>\w+), status=(?P<code>\S+)"),
     Signal("fact", "gpu", r"(?:Found GPU\d+ |GPU \d+: |Detected GPU |device_name[=:] ?'?)(?P<gpu>(?:NVIDIA|AMD|Tesla|GeForce)[\w .-]{2,60}?)(?: which is of cuda capability (?P<capability>\d+\.\d+)|$| ?[,(';])"),

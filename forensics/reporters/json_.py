@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from forensics.model import Diagnosis
-from forensics.reporters.view import View
+from forensics.reporters.view import View, escaped
 
 
 def render(diagnosis: Diagnosis, view: View) -> str:
@@ -13,4 +13,4 @@ def render(diagnosis: Diagnosis, view: View) -> str:
     encoded = msgspec.json.encode(diagnosis)
     if not view.several:
         encoded = msgspec.json.format(encoded, indent=2)
-    return encoded.decode() + "\n"
+    return escaped(encoded.decode()) + "\n"

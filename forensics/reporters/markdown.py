@@ -9,7 +9,7 @@ from forensics.reporters.view import View, visible
 
 #: What means something anywhere in a line, and what does only at its beginning.
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&])")
-_AT_START = re.compile(r"^(\s*)([-+#=]|\d{1,9}(?=[.)]))")
+_AT_START = re.compile(r"^(\s*\d{0,9})([-+#=.)])(?=\s|$|[-#=])")
 
 
 def escape(text: str) -> str:

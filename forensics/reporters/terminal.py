@@ -86,16 +86,16 @@ def _record(text: str) -> Record:
 def _exact(fix: FixAdvice) -> str | None:
     """Return the words to type for a fix, None where there are no exact ones."""
     value = fix.value or ""
-    if (
-        "<" in value
-        or "\u2026" in value
-        or not fix.target.startswith(("-", "VLLM", "NCCL", "CUDA"))
-    ):
+    if "<" in value or "\u2026" in value or " " in fix.target:
         return None
+    if value.startswith("~/"):
+        value = f"~/{shlex.quote(value[2:])}"  # a quoted tilde is no home folder
+    elif value:
+        value = shlex.quote(value)
     if fix.action == "set_env" and value:
-        return f"{fix.target}={shlex.quote(value)}"
-    if fix.action in {"set_argument", "runtime_option"}:
-        return f"{fix.target} {shlex.quote(value)}".strip() if value else fix.target
+        return f"{fix.target}={value}"
+    if fix.action in {"set_argument", "runtime_option"} and fix.target.startswith("-"):
+        return f"{fix.target} {value}".strip()
     return None
 
 

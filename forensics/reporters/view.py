@@ -14,12 +14,12 @@ from forensics.triage import Considered
 
 #: Control, format, surrogate and private characters, line and paragraph separators.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 
 
-_BLANK, _DELETE, _PICTURES, _MIN_CUT = 0x20, 0x7F, 0x2400, 12
+_BLANK, _DELETE, _PICTURES, _BASIC_PLANE, _MIN_CUT = 0x20, 0x7F, 0x2400, 0xFFFF, 12
 
 
 #: Columns of a letter of Chinese, Japanese or Korean, and of many symbols.
@@ -53,6 +53,21 @@ def visible(text: str) -> str:
     else that has no width or changes direction is written as `<U+202E>`.
     """
     return _UNSAFE.sub(_show, text.replace("\t", "    "))
+
+
+def escaped(json_text: str) -> str:
+    """Return JSON text in which what `visible` would mark stands as an escape sequence.
+
+    Line ends and blanks between the values stay: in strings JSON escapes those by itself.
+    """
+    return _UNSAFE.sub(lambda m: m[0] if m[0] in "\n\r" else _json_escape(ord(m[0])), json_text)
+
+
+def _json_escape(code: int) -> str:
+    if code > _BASIC_PLANE:
+        code -= 0x10000
+        return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+    return f"\\u{code:04x}"
 
 
 def _show(found: re.Match[str]) -> str:

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
-from msgspec.structs import replace
 
 from forensics import samples
 from forensics.analysis import Engine, examine_bytes, examine_reader, prepare
@@ -207,7 +206,6 @@ def test_plain_path_is_the_plain_path() -> None:
     """Else the tests above would compare a finder with itself."""
     assert isinstance(shipped(plain=True).finder, PlainFinder)
     assert not isinstance(shipped().finder, PlainFinder)
-    assert shipped(plain=True).rules == shipped().rules == prepare().rules
 
 
 # ------------------------------------------------------------------------------ healthy lines are mute
@@ -276,8 +274,8 @@ def test_cut_tail_never_invents_a_line(case: Path, share: float) -> None:
     ids=["failed", "healthy", "cut"],
 )
 def test_same_bytes_and_rules_give_the_same_answer(log: str) -> None:
-    first = diagnose(log.encode(), prepare())
-    again = diagnose(log.encode(), prepare())
+    rules = shipped().rules
+
+    first, again = (diagnose(log.encode(), prepare(rules)) for _ in range(2))
 
     assert first == again
-    assert replace(first, verdict="healthy") != replace(again, verdict="no_evidence")

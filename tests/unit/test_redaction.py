@@ -193,7 +193,7 @@ INNOCENT = [
     "see https://docs.vllm.ai/en/latest/usage/troubleshooting.html",
     "https://huggingface.co/nvidia/Nemotron-H-8B-Base-8K",
     "tcp://127.0.0.1:29500",
-    "distributed_init_method=file:///tmp/vllm_dist_c8902875dca348eeaf06525a79489fbb",
+    "store=/tmp/vllm_dist_c8902875dca348eeaf06525a79489fbb",
     "zmq address ipc:///tmp/0f3c9a52-7d1e-4b8a-9c3d-2e5f6a7b8c9d",
     "0x7f2b8d264c08 of type triton._C.libtriton.ir.attribute",
     "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4",

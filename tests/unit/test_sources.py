@@ -249,9 +249,11 @@ def test_folder_becomes_the_logs_in_it(tmp_path: Path) -> None:
 def test_order_of_sources_is_the_order_given(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a.log").write_text("x")
+    last = tmp_path / "z.log"
+    last.write_text("x")
 
-    assert find(["z.log", str(tmp_path / "d"), "-"]) == [
-        "z.log",
+    assert find([str(last), str(tmp_path / "d"), "-"]) == [
+        str(last),
         str(tmp_path / "d" / "a.log"),
         "-",
     ]

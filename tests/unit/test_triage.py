@@ -251,12 +251,22 @@ def test_cut_log_may_be_explained_by_facts_alone() -> None:
 
 def test_line_that_names_a_cause_beats_facts_in_a_cut_log() -> None:
     oom = rule("host.oom", {"exit": {"code": 137}}, priority=90)
-    line = rule("host.line", {"line": "Loading weights took"}, priority=10)
+    line = rule("host.line", {"line": "something odd"}, priority=10)
 
-    diagnosis = diagnose(CUT, oom, line, context=Context(exit_code=137))
+    diagnosis = diagnose(CUT + "something odd\n", oom, line, context=Context(exit_code=137))
 
     assert diagnosis.root_cause is not None
     assert diagnosis.root_cause.rule == "host.line"
+
+
+def test_line_after_which_the_start_went_on_explains_no_cut() -> None:
+    line = rule("host.line", {"line": "something odd"}, priority=10)
+    cut = text(started(), ["something odd"], loaded())
+
+    diagnosis = diagnose(cut, line)
+
+    assert diagnosis.root_cause is not None
+    assert (diagnosis.root_cause.rule, diagnosis.verdict) == (None, "inconclusive")
 
 
 # ----------------------------------------------------------------------------------------- verdicts
