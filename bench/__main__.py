@@ -80,7 +80,7 @@ def _prepare(size: int) -> tuple[rows.Inputs, dict[str, Any]]:
         The inputs, and what is in them: one entry a kind of log, and one for the rules.
     """
     made: dict[str, Any] = {}
-    kinds = (Kind.HEALTHY, Kind.FAILED_END, Kind.STATISTICS, Kind.SMALL)
+    kinds = dict.fromkeys((*rows.KINDS, Kind.STATISTICS))
     logs = {kind: WORK / f"{kind}.log" for kind in kinds}
     for kind, path in logs.items():
         # Twice the size: a gigabyte holds two million lines of statistics.

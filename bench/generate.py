@@ -8,6 +8,7 @@ little a byte; lines that carry a time are written anew each time.
 """
 
 import argparse
+import datetime as dt
 import json
 import re
 import sys
@@ -47,6 +48,7 @@ class Kind(StrEnum):
     FAILED_START = "failed-start"  # dies while it loads its weights
     STATISTICS = "statistics"  # serves in health; every second kilobyte is a pair of statistics
     SMALL = "small"  # a failed start of 2,000 lines, whatever the size asked for
+    DOCKER_JSON = "docker-json"  # the healthy log as Docker's json-file driver keeps it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,13 @@ def chunks(kind: Kind, size: int, seed: int = 1) -> Iterator[bytes]:
 
     Args:
         kind: what happens in it.
-        size: bytes wanted; met within one line when it exceeds what the fixed phases need
-            (about 50 kB), otherwise the log is as long as they are.
+        size: bytes wanted, without what wraps the lines; met within one line when it exceeds
+            what the fixed phases need (about 50 kB), otherwise the log is as long as they are.
         seed: another seed gives other numbers.
     """
+    if kind is Kind.DOCKER_JSON:
+        yield from _docker_json(chunks(Kind.HEALTHY, size, seed))
+        return
     lcg = shapes.Lcg(seed)
     on_cpu = kind not in {Kind.HEALTHY, Kind.STATISTICS}
     api = lcg.between(8_000, 28_000)
@@ -115,7 +120,7 @@ def generate(kind: Kind, size: int, out: Path, seed: int = 1) -> Made:
     total = lines = 0
     root_line: int | None = None
     root_text: str | None = None
-    healthy = {Kind.HEALTHY: None, Kind.STATISTICS: None}
+    healthy = dict.fromkeys((Kind.HEALTHY, Kind.STATISTICS, Kind.DOCKER_JSON))
     sought = (healthy | {Kind.FAILED_END: _CRASHED_AT}).get(kind, _FAILED_AT)
     with out.open("wb") as file:
         for chunk in chunks(kind, size, seed):
@@ -126,6 +131,21 @@ def generate(kind: Kind, size: int, out: Path, seed: int = 1) -> Made:
             total += len(chunk)
             lines += chunk.count(b"\n")
     return Made(kind, total, lines, root_line, root_text)
+
+
+def _docker_json(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Wrap lines as Docker's json-file driver does, a millisecond apart."""
+    number = 0
+    for piece in pieces:
+        out = []
+        for line in piece.decode().splitlines(keepends=True):
+            number += 1
+            body = json.dumps(line, ensure_ascii=False)
+            body = body.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+            at = dt.datetime(2026, 12, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=number)
+            stamp = at.strftime("%Y-%m-%dT%H:%M:%S.%f").rstrip("0")
+            out.append(f'{{"log":{body},"stream":"stderr","time":"{stamp}Z"}}\n')
+        yield "".join(out).encode()
 
 
 def _served(

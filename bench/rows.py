@@ -18,6 +18,10 @@ EXTRACTION: Final = "rg -o, the same lines"
 SMALL_WARM: Final = "diagnose 2,000 lines, warm"
 SMALL_COLD: Final = "diagnose 2,000 lines, cold"
 STARTUP: Final = "forensics --version"
+JSON_FILE: Final = "Docker json-file"
+PLAIN: Final = "the same lines, plain"
+#: The logs that are made.
+KINDS: Final = (Kind.HEALTHY, Kind.FAILED_END, Kind.SMALL, Kind.DOCKER_JSON)
 _DIAGNOSED: Final = frozenset({0, 1})  # 1: a failure was found
 _SEARCHED: Final = frozenset({0, 1})  # 1: no line matched
 
@@ -129,6 +133,18 @@ def groups(tools: Tools, inputs: Inputs, rounds: int, short_rounds: int) -> list
             frozenset({"Python `re`, line by line"}),
         ),
         Group(
+            JSON_FILE,
+            None,
+            rounds,
+            PLAIN,
+            (
+                Command(PLAIN, [*diagnose, str(inputs.logs[Kind.HEALTHY])], _DIAGNOSED, warm),
+                Command(
+                    JSON_FILE, [*diagnose, str(inputs.logs[Kind.DOCKER_JSON])], _DIAGNOSED, warm
+                ),
+            ),
+        ),
+        Group(
             "short runs",
             None,
             short_rounds,
@@ -158,6 +174,8 @@ def targets() -> list[Target]:
         ]
     return [
         *found,
+        Target("json-file at most 3.0 x the time of plain lines", 3.0, _against_plain, JSON_FILE),
+        Target("json-file below 500 MB of memory", 500.0, _peak(JSON_FILE), JSON_FILE),
         Target("2,000 lines diagnosed in under 0.4 s", 0.4, _median(SMALL_WARM), "short runs"),
         Target("start-up under 0.12 s", 0.12, _median(STARTUP), "short runs"),
     ]
@@ -233,6 +251,12 @@ def _against_ripgrep(results: Mapping[str, Result]) -> float | None:
     """Return the median of the command over that of ripgrep."""
     ours, theirs = results[DIAGNOSE], results[RIPGREP]
     return ours.median / theirs.median if ours.runs and theirs.runs else None
+
+
+def _against_plain(results: Mapping[str, Result]) -> float | None:
+    """Return the median for the wrapped log over that for the same lines as they are."""
+    wrapped, plain = results[JSON_FILE], results[PLAIN]
+    return wrapped.median / plain.median if wrapped.runs and plain.runs else None
 
 
 def _median(name: str) -> Callable[[Mapping[str, Result]], float | None]:

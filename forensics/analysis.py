@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
-from forensics import __version__, cache, redaction, ruleset
+from forensics import __version__, cache, live, redaction, ruleset
 from forensics.conditions import prefilterable
-from forensics.envelopes import Block, clean, detect
 from forensics.errors import SourceError
-from forensics.evidence import Builder, Wanted, in_window, index_of, wanted
+from forensics.evidence import Wanted, index_of, wanted
 from forensics.hyperscan_finder import HyperscanFinder, finder
 from forensics.inspection import read as read_inspection
 from forensics.launch.forms import Form
@@ -37,21 +32,15 @@ from forensics.model import (
 from forensics.patterns import PlainFinder
 from forensics.rootcause import judge
 from forensics.rules_schema import ExceptionLeaf, LineLeaf, RuleTests
-from forensics.sources import open_source
+from forensics.runs import Described, Reading, described
+from forensics.scanning import Memory, Reader, Scan
+from forensics.sources import Opened, open_source
+from forensics.starts import Run
 from forensics.triage import Triage, decide
+from forensics.unpacking import DEFAULT, Limits
 
-#: Blocks in work at once; each holds a few megabytes.
-_AHEAD = 6
-
-
-class _Reader(Protocol):
-    @property
-    def head(self) -> bytes: ...
-    @property
-    def source(self) -> Source: ...
-    @property
-    def consumed(self) -> int: ...
-    def runs(self) -> Iterator[bytes]: ...
+#: Runs of one log that are diagnosed one by one.
+MAX_RUNS = 100
 
 
 class Engine(Struct, frozen=True):
@@ -141,66 +130,115 @@ def diagnose(
     return examine(str(source), engine or prepare(), context)[0]
 
 
+Examined = tuple[Diagnosis, Triage, Evidence]
+
+
 def examine(
     source: str, engine: Engine, context: Context | None = None, launch: Form | None = None
-) -> tuple[Diagnosis, Triage, Evidence]:
+) -> Examined:
     """Diagnose one log and return the working with the result (for reports and `--explain`).
 
+    Of several runs in it, this is the last one; see `examine_all` for the arguments.
+    """
+    return examine_all(source, engine, context, launch=launch)[-1]
+
+
+def examine_all(
+    source: str,
+    engine: Engine,
+    context: Context | None = None,
+    limits: Limits = DEFAULT,
+    launch: Form | None = None,
+) -> list[Examined]:
+    """Diagnose every run in a log, by service in the order in which they began.
+
     Args:
-        source: Path of a log, or `-` for standard input.
+        source: What the user named.
         engine: Rules made ready.
-        context: What is known beside the log. If None, an `inspect.json` beside the log is read.
+        context: What is known beside the log; an `inspect.json` beside it is read if None.
+        limits: What may be read.
         launch: What started the server. If None, it is rebuilt from an `inspect.json` beside the
             log, else from the arguments that the log printed.
     """
-    opened = open_source(source)
+    stated: Context | None = None
+    if live.is_live(source):
+        opened, stated = live.open_live(source, limits)
+    else:
+        opened = open_source(source, limits)
     try:
-        known = context if context is not None else context_beside(source)
-        diagnosis, triage, evidence = examine_reader(opened, engine, known)
+        known = context or stated or context_beside(source)
+        found = examine_runs(opened, engine, known)
     finally:
         opened.file.close()
-    correction = corrected(diagnosis, evidence, launch or launch_beside(source))
-    if correction is not None and correction.offers:
-        shown = redaction.value(msgspec.to_builtins(correction.shown))
-        suggested = msgspec.convert(shown, SuggestedLaunch)
-        diagnosis = msgspec.structs.replace(diagnosis, suggested_launch=suggested)
-    return diagnosis, triage, evidence
+    form = launch or launch_beside(source)
+    return [_with_suggestion(one, form) for one in found]
 
 
-def examine_bytes(
-    raw: bytes, engine: Engine, context: Context, name: str = "text"
-) -> tuple[Diagnosis, Triage, Evidence]:
+def _with_suggestion(examined: Examined, launch: Form | None) -> Examined:
+    """Add the corrected launch to a diagnosis, without its secrets."""
+    diagnosis, triage, evidence = examined
+    correction = corrected(diagnosis, evidence, launch)
+    if correction is None or not correction.offers:
+        return examined
+    shown = redaction.value(msgspec.to_builtins(correction.shown))
+    suggested = msgspec.convert(shown, SuggestedLaunch)
+    return msgspec.structs.replace(diagnosis, suggested_launch=suggested), triage, evidence
+
+
+def examine_bytes(raw: bytes, engine: Engine, context: Context, name: str = "text") -> Examined:
     """Diagnose bytes in memory (tests of rules)."""
-    return examine_reader(_Memory(raw, Source(kind="text", name=name)), engine, context)
+    return examine_runs(Memory(raw, Source(kind="text", name=name)), engine, context)[-1]
 
 
-class _Memory(Struct):
-    head: bytes
-    source: Source
-
-    @property
-    def consumed(self) -> int:
-        return len(self.head)
-
-    def runs(self) -> Iterator[bytes]:
-        yield self.head
-
-
-def examine_reader(
-    reader: _Reader, engine: Engine, context: Context
-) -> tuple[Diagnosis, Triage, Evidence]:
-    """Run all stages over a source that is open."""
-    envelope = detect(reader.head[:65_536])
-    builder = Builder(engine.wants, envelope)
-    for block, candidates in _scanned(reader, engine.finder):
-        builder.feed(block, candidates)
-    evidence = builder.finish(
-        msgspec.structs.replace(reader.source, bytes=reader.consumed), context
+def examine_runs(reader: Reader, engine: Engine, context: Context) -> list[Examined]:
+    """Run all stages over a source that is open; return one result a run."""
+    scan = Scan(reader, engine.wants, engine.finder)
+    kept, dropped = _kept(scan.runs())
+    lines = scan.pipeline.lines + int(scan.pipeline.unfinished)
+    source = msgspec.structs.replace(
+        reader.source, bytes=reader.consumed, lines=lines, envelope=scan.pipeline.name
     )
+    told = described(kept, source, context, scan.pipeline, _reading(reader))
+    found = [_result(run, engine, dropped) for run in told]
+    known = [one for one in found if one[0].run.engine or one[0].verdict != "no_evidence"]
+    return known or found
+
+
+def examine_reader(reader: Reader, engine: Engine, context: Context) -> Examined:
+    """Run all stages over a source that is open; of several runs in it, this is the last."""
+    return examine_runs(reader, engine, context)[-1]
+
+
+def _reading(reader: Reader) -> Reading:
+    if not isinstance(reader, Opened):
+        return Reading()
+    return Reading(reader.modified, reader.damage, tuple(reader.parts))
+
+
+def _kept(runs: Iterator[Run]) -> tuple[list[Run], int]:
+    """Return the runs to tell of: of very many the first and the last ones."""
+    kept: list[Run] = []
+    dropped = 0
+    for run in runs:
+        kept.append(run)
+        if len(kept) > MAX_RUNS:
+            del kept[MAX_RUNS // 2]
+            dropped += 1
+    order = {s: i for i, s in enumerate(dict.fromkeys(r.service for r in kept))}
+    return sorted(kept, key=lambda r: (order[r.service], r.number)), dropped
+
+
+def _result(one: Described, engine: Engine, dropped: int) -> Examined:
+    evidence = one.run.builder.finish(one.source, one.context, one.written)
     judgement = judge(evidence)
     triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
-    found = _diagnosis(evidence, judgement.outcome, triage, engine.rules)
-    return found, _shown(triage), _quotable(evidence)
+    diagnosis = _diagnosis(evidence, judgement.outcome, triage, engine.rules)
+    more = list(one.limits)
+    if dropped:
+        more.append(f"{dropped} more runs in this log were not looked at one by one")
+    if more:
+        diagnosis = msgspec.structs.replace(diagnosis, limits=[*diagnosis.limits, *more])
+    return diagnosis, _shown(triage), _quotable(evidence)
 
 
 def _quotable(evidence: Evidence) -> Evidence:
@@ -221,56 +259,6 @@ def _shown(triage: Triage) -> Triage:
         msgspec.structs.replace(one, why=redaction.text(one.why)) for one in triage.considered
     )
     return msgspec.structs.replace(triage, considered=considered)
-
-
-Scanned = tuple[Block, list[tuple[int, int]]]
-
-
-def _scanned(reader: _Reader, find: HyperscanFinder | PlainFinder) -> Iterator[Scanned]:
-    """Yield clean blocks with their candidates, in order; large sources use threads."""
-    runs = reader.runs()
-    first = next(runs, b"")
-    second = next(runs, None)
-    blocks = _blocks(_chain(first, second, runs))
-    if second is None or not isinstance(find, HyperscanFinder):
-        for block, wanted_numbers in blocks:
-            yield block, find.candidates(block.text, statistics=wanted_numbers)
-        return
-    workers = max(2, min(4, os.cpu_count() or 2))
-    finders: deque[HyperscanFinder] = deque(find.clone() for _ in range(workers))
-
-    def work(block: Block, wanted_numbers: bool) -> Scanned:  # noqa: FBT001 - given to a pool
-        mine = finders.popleft()
-        try:
-            return block, mine.candidates(block.text, statistics=wanted_numbers)
-        finally:
-            finders.append(mine)
-
-    with ThreadPoolExecutor(workers) as pool:
-        queue: deque[Future[Scanned]] = deque()
-        for block, wanted_numbers in blocks:
-            queue.append(pool.submit(work, block, wanted_numbers))
-            if len(queue) > workers + _AHEAD:
-                yield queue.popleft().result()
-        while queue:
-            yield queue.popleft().result()
-
-
-def _blocks(runs: Iterable[bytes]) -> Iterator[tuple[Block, bool]]:
-    """Clean runs; say for each whether lines of statistics are wanted in it."""
-    line, position = 1, 0
-    for run in runs:
-        block = clean(run, line)
-        yield block, in_window(position, len(block.text))
-        line += block.lines
-        position += len(block.text)
-
-
-def _chain(first: bytes, second: bytes | None, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    if second is not None:
-        yield second
-    yield from rest
 
 
 def corrected(diagnosis: Diagnosis, evidence: Evidence, launch: Form | None) -> Correction | None:

@@ -14,9 +14,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forensics import facts, tracebacks
+from forensics import facts, times, tracebacks
 from forensics.engines import DIALECTS, ENGINES, Dialect, Metrics, Signal
-from forensics.envelopes import Block, Envelope
+from forensics.engines.generic import in_request
+from forensics.envelopes import Block
 from forensics.model import (
     Context,
     Evidence,
@@ -154,12 +155,10 @@ class Builder:
 
     Args:
         wants: All patterns.
-        envelope: What wraps each line.
     """
 
-    def __init__(self, wants: Wanted, envelope: Envelope) -> None:
+    def __init__(self, wants: Wanted) -> None:
         self._wants = wants
-        self._envelope = envelope
         self._hits: dict[int, dict[str, _Kept]] = {}
         self._signals: list[SignalEvent] = []
         self._numbers: dict[str, _Series] = {}
@@ -227,6 +226,22 @@ class Builder:
         """Whether a server has said that it is ready."""
         return bool(self._ready)
 
+    @property
+    def underway(self) -> bool:
+        """Whether the run got beyond its first words: then another start is another run."""
+        if self._exceptions:
+            return True
+        early = {name for dialect in ENGINES for name in dialect.milestones[:2]}
+        return any(
+            s.kind in {"fatal", "death", "crash", "end", "stop"}
+            or (s.kind == "milestone" and s.name not in early)
+            for s in self._signals
+        )
+
+    def runs_inside(self, engine: str) -> bool:
+        """Say whether a program seen here runs that engine itself and passes its output on."""
+        return any(engine in d.passes_on for d in ENGINES if self._identity.get(d.name))
+
     def _line(
         self,
         cursor: _Cursor,
@@ -242,7 +257,7 @@ class Builder:
         if not in_window(self._position + start) and any(text in raw for text in self._statistics):
             return walked
         number = cursor.line(start)
-        record = understand(raw, number, self._envelope)
+        record = understand(raw, number, cursor.time(start))
         begins = False
         for index in sorted(found):
             pattern = self._wants.patterns[index]
@@ -304,7 +319,7 @@ class Builder:
             end = len(text) if end < 0 else end
             number = cursor.line(position)
             record = understand(
-                text[position : min(end, position + MAX_LINE_BYTES)], number, self._envelope
+                text[position : min(end, position + MAX_LINE_BYTES)], number, cursor.time(position)
             )
             self._offsets[number] = self._position + position
             self._assembler.feed(record)
@@ -398,9 +413,7 @@ class Builder:
                 start = text.rfind(b"\n", 0, place) + 1
                 end = text.find(b"\n", place)
                 number = _line_of(block, start)
-                record = understand(
-                    text[start : min(end, start + MAX_LINE_BYTES)], number, self._envelope
-                )
+                record = understand(text[start : min(end, start + MAX_LINE_BYTES)], number)
                 same = record.process in {None, one.record.process}
                 if same and record.kind == "raw" and record.level is None:
                     return number, record.text
@@ -441,7 +454,7 @@ class Builder:
             edge = min(offset - base, len(block.text)) - 1
             while edge >= 0 and len(found) < _CONTEXT_LINES:
                 begin = block.text.rfind(b"\n", 0, edge) + 1
-                here = _line_of(block, begin) if block.breaks else number - len(found) - 1
+                here = _line_of(block, begin) if block.uneven else number - len(found) - 1
                 found.insert(0, (here, self._plain(block.text[begin:edge])))
                 edge = begin - 1
         return found
@@ -458,25 +471,25 @@ class Builder:
                 end = text.find(b"\n", begin)
                 end = len(text) if end < 0 else end
                 if not mine:
-                    here = _line_of(block, begin) if block.breaks else number + len(found) + 1
+                    here = _line_of(block, begin) if block.uneven else number + len(found) + 1
                     found.append((here, self._plain(text[begin:end])))
                 mine = False
                 begin = end + 1
         return found
 
-    def _plain(self, raw: bytes) -> str:
-        return self._envelope.split(raw[:4096].decode("utf-8", "replace"))[1]
+    @staticmethod
+    def _plain(raw: bytes) -> str:
+        return raw[:4096].decode("utf-8", "replace")
 
     def _find_clock(self, block: Block) -> None:
         """Take the first time in the log as the zero of the timeline."""
         start = 0
-        for back in range(_CLOCK_LINES + 1 - block.first_line):
+        for back in range(_CLOCK_LINES - self._lines):
             end = block.text.find(b"\n", start)
             if end < 0:
                 return
-            record = understand(
-                block.text[start : min(end, start + 4096)], block.first_line + back, self._envelope
-            )
+            number, at = block.line_at(back, start), block.time_at(back, start)
+            record = understand(block.text[start : min(end, start + 4096)], number, at)
             if record.clock or record.at:
                 self._first_clock = record
                 return
@@ -502,8 +515,9 @@ class Builder:
             line = block.text[start:edge]
             if line.strip(_BLANK):
                 after = block.text.count(b"\n", start)
-                number = block.line_at(block.newlines - after, start)
-                self._last = understand(line.rstrip(b"\n")[:MAX_LINE_BYTES], number, self._envelope)
+                before = block.newlines - after
+                number, at = block.line_at(before, start), block.time_at(before, start)
+                self._last = understand(line.rstrip(b"\n")[:MAX_LINE_BYTES], number, at)
                 return
             edge = start
 
@@ -512,13 +526,16 @@ class Builder:
 
     # --- the result ----------------------------------------------------------------------------
 
-    def finish(self, source: Source, context: Context) -> Evidence:
+    def finish(self, source: Source, context: Context, written: str | None = None) -> Evidence:
         """Return the evidence of all blocks fed.
 
         Args:
             source: Where they came from (its line count is filled in here).
             context: What is known beside the log.
+            written: When the log was last written; gives printed clocks their year.
         """
+        if written is not None:
+            self._signals = [replace(s, record=_dated(s.record, written)) for s in self._signals]
         self._collect(self._assembler.finish())
         self._exceptions = _in_order(self._exceptions)
         dialect = self._engine()
@@ -534,6 +551,8 @@ class Builder:
         milestones = self._milestones(signals, dialect)
         ending = self._ending(signals, dialect, context)
         head = context.whole or self._head_complete(milestones, signals, dialect)
+        if ending == "orderly" and not milestones and not context.exit_code:
+            head = context.whole  # an end alone
         tail = context.whole or ending in {"orderly", "running", "failure"}
         if self._dropped:
             self._limit(f"{self._dropped} more different exceptions were not read")
@@ -541,15 +560,19 @@ class Builder:
         truncated = [*source.truncated]
         if not head:
             truncated.append("head")
-        if ending == "cut":
+        if ending == "cut" and "tail" not in truncated:
             truncated.append("tail")
         return Evidence(
-            source=replace(source, lines=lines, envelope=self._envelope.name, truncated=truncated),
+            source=replace(source, lines=source.lines or lines, truncated=truncated),
             run=run,
             context=context,
             hits={
                 index: sorted(
-                    (hit for kept in groups.values() for hit in (*kept.first, *kept.last)),
+                    (
+                        hit if written is None else Hit(_dated(hit.record, written), hit.groups)
+                        for kept in groups.values()
+                        for hit in (*kept.first, *kept.last)
+                    ),
                     key=lambda hit: hit.record.line,
                 )
                 for index, groups in self._hits.items()
@@ -610,6 +633,7 @@ class Builder:
         if any(
             e.level not in {"WARNING", "INFO", "DEBUG"}
             and last - e.end_line <= _LAST_WORDS
+            and not in_request(e.frames)
             and not any(line > e.end_line for line in self._answered)
             for e in self._exceptions
         ):
@@ -644,6 +668,13 @@ def _may_say(signal: SignalEvent, engine: Dialect | None) -> bool:
     return signal.dialect in engine.passes_on and signal.kind not in {"stop", "end"}
 
 
+def _dated(record: Record, written: str) -> Record:
+    """Give a record a time, where the engine printed one without its year."""
+    if record.at is not None or record.clock is None:
+        return record
+    return replace(record, at=times.with_year(record.clock, written))
+
+
 def _in_order(exceptions: list[ExceptionEvent]) -> list[ExceptionEvent]:
     """Sort exceptions by their lines: of interleaved ones, a later one may be finished first."""
     order = sorted(range(len(exceptions)), key=lambda i: exceptions[i].line)
@@ -669,6 +700,15 @@ class _Cursor:
         self._newlines += self.block.text.count(b"\n", self._offset, offset)
         self._offset = offset
         return self.block.line_at(self._newlines, offset)
+
+    def time(self, offset: int) -> str | None:
+        """Return the time of the line that begins at `offset`, as its envelope says it."""
+        if not self.block.times:
+            return None
+        if offset < self._offset:
+            return self.block.time_at(self.block.text.count(b"\n", 0, offset), offset)
+        self.line(offset)
+        return self.block.time_at(self._newlines, offset)
 
 
 def _line_of(block: Block, offset: int) -> int:
@@ -713,10 +753,7 @@ def seconds_between(first: Record | None, then: Record) -> float | None:
     if first is None:
         return None
     if first.at and then.at:
-        from datetime import datetime
-
-        span = datetime.fromisoformat(then.at) - datetime.fromisoformat(first.at)
-        return round(span.total_seconds(), 3)
+        return times.between(first.at, then.at)
     begin, end = _CLOCK.match(first.clock or ""), _CLOCK.match(then.clock or "")
     if begin is None or end is None:
         return None

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from forensics import __version__, redaction, texts
 from forensics.analysis import Engine
 from forensics.conditions import Answer, View, evaluate
-from forensics.envelopes import detect
 from forensics.evidence import Builder, index_of
 from forensics.launch.common import Beside, nothing_beside
 from forensics.launch.facts import context_of, places_of, version_of_image
@@ -113,7 +112,7 @@ def check(
 
 def evidence_of(launch: Launch, context: Context, engine: Engine, known: Known) -> Evidence:
     """Return evidence with an empty log and all that the launch says."""
-    builder = Builder(engine.wants, detect(b""))
+    builder = Builder(engine.wants)
     source = Source(kind="launch", name=launch.name, bytes=len(launch.text.encode()))
     found = builder.finish(source, context)
     architectures = (known.model_config or {}).get("architectures") or []

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from forensics.engines import ENGINES
 from forensics.engines.generic import parse as parse_generic
-from forensics.envelopes.envelope import Envelope
 from forensics.model import Record
 
 
-def understand(raw: bytes, line: int, envelope: Envelope) -> Record:
+def understand(raw: bytes, line: int, at: str | None = None) -> Record:
     """Return the record of one clean line.
 
     Args:
         raw: The line without its newline; bytes that are no UTF-8 become U+FFFD.
         line: Its physical number.
-        envelope: What wrapped it.
+        at: Its time, as its envelope says it.
     """
-    at, text = envelope.split(raw.decode("utf-8", "replace"))
+    text = raw.decode("utf-8", "replace")
     for engine in ENGINES:
         record = engine.parse(text, line, at)
         if record is not None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from forensics.engines import DIALECTS, ENGINES, Dialect
+from forensics.engines.generic import in_request
 from forensics.model import Evidence, ExceptionEvent, Failure, Outcome, SignalEvent
 
 #: Failed look-ups: what was raised from them says more (a key that is missing names no remedy).
@@ -47,12 +48,14 @@ class Judgement(Struct, frozen=True):
         outcome: In the words of the contract.
         ready_line: Line at which the server was ready, None if never.
         stop_line: Line at which an orderly end began, None if never.
+        blind: Whether what the log shows may belong to an orderly end whose beginning is missing.
     """
 
     failure: Failure | None
     outcome: Outcome
     ready_line: int | None
     stop_line: int | None
+    blind: bool = False
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -68,7 +71,19 @@ def judge(evidence: Evidence) -> Judgement:
     if failure is None:
         ready = ready if ready is not None else _waiting_line(evidence, dialect)
         failure = _cut(evidence, ready, stop)
-    return Judgement(failure, _outcome(evidence, failure, ready, stop), ready, stop)
+    blind = failure is not None and ready is None and _is_blind(evidence, failure)
+    outcome = "unknown" if blind else _outcome(evidence, failure, ready, stop)
+    return Judgement(failure, outcome, ready, stop, blind)
+
+
+def _is_blind(evidence: Evidence, failure: Failure) -> bool:
+    """Say whether only the end of a log is there, and it looks like an orderly one.
+
+    A clean stop prints exceptions too, and what would tell it from a crash stood earlier.
+    """
+    nothing_before = not evidence.milestones and evidence.ending == "orderly"
+    stated = bool(evidence.run.exit_code) or evidence.context.whole
+    return nothing_before and not stated and failure.kind == "exception"
 
 
 # --- how it ended ------------------------------------------------------------------------------
@@ -79,9 +94,11 @@ def _ready_line(evidence: Evidence, dialect: Dialect | None) -> int | None:
     for milestone in evidence.milestones:
         if milestone.milestone == name:
             return milestone.line
-    # A log that begins while serving has numbers of serving instead.
+    # A log that begins while serving has numbers of serving instead, and nothing of the start.
     numbers = evidence.metrics.get("generation_tokens_per_s")
-    return numbers[0][0] if numbers else None
+    if not numbers:
+        return None
+    return numbers[0][0] if evidence.milestones else 0
 
 
 def _waiting_line(evidence: Evidence, dialect: Dialect | None) -> int | None:
@@ -247,7 +264,7 @@ def _counts(
     if stop is not None and _start(event) >= stop:
         return False
     name = event.type.rpartition(".")[2]
-    if ready is not None and name in _INTERRUPTS:
+    if ready is not None and (name in _INTERRUPTS or in_request(event.frames)):
         return False
     if _is_teardown(event, dialect) and _crash_line(evidence) is not None and ready is None:
         earlier = any(_start(e) < _start(event) for e in evidence.exceptions if e is not event)

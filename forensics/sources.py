@@ -1,32 +1,45 @@
-"""Where bytes come from: a file, a folder of logs, standard input; plain or compressed.
+"""Where bytes come from: a file, a folder or archive of logs, standard input; plain or packed.
 
 In: what the user typed. Out: runs of whole lines, a few megabytes each, never the whole.
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
-import lzma
+import os
+import re
 import sys
-import zlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from forensics import archives
 from forensics.errors import SourceError
+from forensics.framing import is_log as is_binary_log
 from forensics.model import Source
+from forensics.unpacking import DEFAULT, Limits, Unpacker, peek, unpacked
 
 CHUNK = 1024 * 1024
 #: A line longer than this is handed on in pieces.
 MAX_LINE = 32 * 1024 * 1024
 _HEAD = 65_536
-_SUFFIXES = {".log", ".txt", ".out", ".err", ".stderr", ".stdout", ".console"}
-_PACKED = {".gz", ".zst", ".xz", ".bz2"}
 _MAX_FILES = 10_000
+#: What names begin with that are no paths: containers and units (see `forensics.live`).
+LIVE = ("docker:", "journal:")
+#: `x.log.1`, `x-json.log.2.gz` (Docker, logrotate), `0.log.20261201-020000.gz` (kubelet).
+_ROTATION = re.compile(
+    r"(?P<stem>.+?)(?:\.(?P<number>\d{1,4})|[.-](?P<date>\d{8}(?:-\d{6})?))"
+    r"(?:\.(?:gz|zst|xz|bz2))?$",
+    re.DOTALL,
+)
+_LOG = re.compile(
+    r"\.(?:log|txt|out|err|stderr|stdout|console)(?:[.-]\d{1,8}(?:-\d{6})?)?"
+    r"(?:\.(?:gz|zst|xz|bz2))?$",
+    re.IGNORECASE,
+)
 _TEXT_CONTROLS = frozenset(b"\t\n\r\x0b\x0c\x08\x1b")
 _MAGIC = {
     b"\x7fELF": "a program (ELF)",
@@ -46,13 +59,28 @@ class Opened(Struct):
         source: What it is; `bytes` is filled while reading.
         head: Its first bytes, for detection (they come again from `runs`).
         file: The open stream of plain bytes.
+        modified: When it was last written (RFC 3339), None where that is not known.
+        limits: What may be read.
+        unpacker: What unpacks it, None where it is plain.
+        rest: Further parts of the same log, each opened when the one before it ends.
         consumed: Bytes handed out so far.
+        parts: Name of each part and the line at which it begins; empty for a log in one file.
     """
 
     source: Source
     head: bytes
     file: IO[bytes]
+    modified: str | None = None
+    limits: Limits = DEFAULT
+    unpacker: Unpacker | None = None
+    rest: list[str] = []
     consumed: int = 0
+    parts: list[tuple[str, int]] = []
+
+    @property
+    def damage(self) -> str | None:
+        """Return why a packed file ended before its end, None where it did not."""
+        return self.unpacker.damage if self.unpacker is not None else None
 
     def runs(self) -> Iterator[bytes]:
         """Yield the bytes in runs that end at a line end (the last may not).
@@ -60,14 +88,51 @@ class Opened(Struct):
         Raises:
             SourceError: Reading or unpacking failed on the way.
         """
+        line = 1
+        while True:
+            for run in self._runs():
+                if self.parts:
+                    line += run.count(b"\n")
+                yield run
+            if not self.rest:
+                return
+            name = self.rest.pop(0)
+            more = open_source(name, self.limits)
+            self.file.close()
+            self.head, self.file, self.unpacker = more.head, more.file, more.unpacker
+            self.parts.append((name, line))
+
+    def _runs(self) -> Iterator[bytes]:
         rest = self.head
         while rest or (rest := _read(self.file, CHUNK, self.source.name)):
             # To the end of the line that the chunk cut: the next run begins a line.
             tail = b"" if rest.endswith(b"\n") else _to_line_end(self.file, self.source.name)
             run = rest + tail if tail else rest
             self.consumed += len(run)
+            if self.limits.max_bytes is not None and self.consumed > self.limits.max_bytes:
+                raise SourceError(
+                    f"{self.source.name} holds more than {self.limits.max_bytes:,} bytes",
+                    "raise --max-bytes, or cut the log",
+                )
             yield run
             rest = b""
+
+
+class Rotated(str):
+    """The name of a log that was rotated: that of its newest file.
+
+    Attributes:
+        parts: Names of all its files, the oldest first.
+    """
+
+    __slots__ = ("parts",)
+    parts: list[str]
+
+    def __new__(cls, parts: list[str]) -> Self:
+        """Name a log by its newest file."""
+        made = super().__new__(cls, parts[-1])
+        made.parts = parts
+        return made
 
 
 def _to_line_end(file: IO[bytes], name: str) -> bytes:
@@ -83,38 +148,70 @@ def _guarded(read: Callable[[int], bytes], size: int, name: str) -> bytes:
     """Read, and say in one line why it cannot be done."""
     try:
         return read(size)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error) or "unexpected end"
         raise SourceError(f"{name} cannot be read", str(why)) from None
-    except Exception as error:  # zstandard raises its own type, imported late
-        if type(error).__name__ == "ZstdError":
-            raise SourceError(f"{name} is damaged", str(error)) from None
-        raise
 
 
-def find(names: list[str]) -> list[str]:
-    """Return the sources that the user's words mean: folders become the logs in them.
+def find(names: list[str], limits: Limits = DEFAULT) -> list[str]:
+    """Return the sources that the user's words mean.
+
+    Folders and archives become the logs in them, the files of a rotated log become one.
+
+    Args:
+        names: What the user typed.
+        limits: What may be read of an archive.
 
     Raises:
-        SourceError: A path does not exist, or a folder holds no log.
+        SourceError: A path does not exist, or a folder or archive holds no log.
     """
     found: list[str] = []
     for name in names:
         path = Path(name)
         if not name:
             raise SourceError("an empty name is no source", "give a path, or - for standard input")
-        if name != "-" and not path.exists():
+        elsewhere = name.startswith(LIVE) or archives.split(name) is not None
+        if name != "-" and not elsewhere and not path.exists():
             raise SourceError(f"{name} does not exist", "check the path")
-        if name == "-" or not path.is_dir():
+        if name == "-" or not path.exists():
             found.append(name)
-            continue
-        logs = _logs_in(path)
-        if not logs:
-            raise SourceError(
-                f"{name} holds no log", "give a file, or a folder with *.log or *.txt files"
-            )
-        found += logs
-    return found
+        elif path.is_dir():
+            logs = _logs_in(path)
+            if not logs:
+                raise SourceError(
+                    f"{name} holds no log", "give a file, or a folder with *.log or *.txt files"
+                )
+            for log in logs:
+                found += _inside(log, limits)
+        else:
+            found += _inside(name, limits)
+    return _rotated(found)
+
+
+def _inside(name: str, limits: Limits) -> list[str]:
+    if not Path(name).is_file():  # a pipe can be read only once
+        return [name]
+    inside = archives.entries(name, _is_log, limits)
+    return [name] if inside is None else inside
+
+
+def _rotated(names: list[str]) -> list[str]:
+    """Put the files of rotated logs together, in the place of the first of them."""
+    groups: dict[str, list[tuple[tuple[int, str], str]]] = {}
+    for name in names:
+        found = _ROTATION.match(name)
+        stem = name
+        age = (0, "")
+        if found is not None:
+            stem, number, date = found["stem"], found["number"], found["date"]
+            # A higher number is older, a later date is newer; the file without either is newest.
+            age = (-int(number), "") if number else (-1, date) if date else (0, "")
+        groups.setdefault(stem, []).append((age, name))
+    out: list[str] = []
+    for group in groups.values():
+        ordered = [name for _, name in sorted(group)]
+        out.append(ordered[0] if len(ordered) == 1 else Rotated(ordered))
+    return out
 
 
 def _logs_in(folder: Path) -> list[str]:
@@ -126,28 +223,32 @@ def _logs_in(folder: Path) -> list[str]:
 
 
 def _is_log(path: Path) -> bool:
-    suffixes = [s.lower() for s in path.suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
-        suffixes = suffixes[:-1]
-    # Rotated files end in a number: `x-json.log.1`.
-    while suffixes and suffixes[-1][1:].isdecimal():
-        suffixes = suffixes[:-1]
-    return bool(suffixes) and suffixes[-1] in _SUFFIXES
+    return _LOG.search(path.name) is not None
 
 
-def open_source(name: str) -> Opened:
+def open_source(name: str, limits: Limits = DEFAULT) -> Opened:
     """Open one source.
 
     Args:
-        name: A path, or `-` for standard input.
+        name: A path, `ARCHIVE!/PATH`, a `Rotated` log, or `-` for standard input.
+        limits: What may be read.
 
     Raises:
         SourceError: It does not exist, cannot be read, is empty, or is no text.
     """
+    if isinstance(name, Rotated):
+        opened = open_source(name.parts[0], limits)
+        opened.parts = [(name.parts[0], 1)]
+        opened.rest = list(name.parts[1:])
+        opened.source = replace(opened.source, name=str(name))
+        return opened
     if name == "-":
         if sys.stdin is None:
             raise SourceError("standard input is closed", "give a file")
-        return _opened("stdin", "-", sys.stdin.buffer)
+        return opened_stream("stdin", "-", sys.stdin.buffer, limits)
+    inside = archives.split(name)
+    if inside is not None:
+        return opened_stream("file", name, archives.open_entry(*inside, limits), limits)
     path = Path(name)
     try:
         file = path.open("rb")
@@ -159,100 +260,53 @@ def open_source(name: str) -> Opened:
         why = getattr(error, "strerror", None) or str(error)
         raise SourceError(f"{name} cannot be read", why) from None
     try:
-        return _opened("file", name, file)
+        modified = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC).isoformat()
+        return opened_stream("file", name, file, limits, modified)
     except BaseException:
         file.close()
         raise
 
 
-def _opened(kind: str, name: str, file: IO[bytes]) -> Opened:
-    magic = _peek(file, name)
-    plain = _unpacked(file, magic, name)
-    head = _read(plain, _HEAD, name)
+def opened_stream(
+    kind: str,
+    name: str,
+    file: IO[bytes],
+    limits: Limits = DEFAULT,
+    modified: str | None = None,
+) -> Opened:
+    """Begin to read a stream.
+
+    Args:
+        kind: What kind of source it is.
+        name: Its name.
+        file: The stream; closed by whoever reads it.
+        limits: What may be read.
+        modified: When it was last written.
+
+    Raises:
+        SourceError: It is empty, damaged, or no log.
+    """
+    try:
+        plain, unpacker = unpacked(file, name, limits)
+        head, plain = peek(plain, _HEAD)
+    except (OSError, EOFError, ValueError) as error:
+        raise SourceError(f"{name} cannot be read", str(error)) from None
+    if not head and unpacker is not None and unpacker.damage:
+        raise SourceError(f"{name} cannot be read", unpacker.damage)
     if not head:
         raise SourceError(f"{name} is empty", "nothing was logged, or the log was not collected")
     _refuse_binary(head, name)
+    first = _read(plain, len(head), name)
     if len(head) == _HEAD:
-        head += _read(plain, CHUNK - _HEAD, name)
-    return Opened(Source(kind=kind, name=name), head, plain)
-
-
-class _Joined:
-    """A stream whose first bytes were read already."""
-
-    def __init__(self, first: bytes, rest: IO[bytes]) -> None:
-        self._first = first
-        self._rest = rest
-
-    def read(self, size: int = -1) -> bytes:
-        if self._first:
-            if size < 0:
-                data, self._first = self._first + self._rest.read(), b""
-                return data
-            data, self._first = self._first[:size], self._first[size:]
-            return data + self._rest.read(size - len(data)) if len(data) < size else data
-        return self._rest.read(size)
-
-    def readline(self, size: int = -1) -> bytes:
-        if self._first:
-            end = self._first.find(b"\n") + 1 or len(self._first)
-            line, self._first = self._first[:end], self._first[end:]
-            return line if line.endswith(b"\n") else line + self._rest.readline(size)
-        return self._rest.readline(size)
-
-    def close(self) -> None:
-        self._rest.close()
-
-
-class _Unpacked:
-    """The plain bytes of a packed stream; closing it closes that, too."""
-
-    def __init__(self, plain: IO[bytes], packed: IO[bytes]) -> None:
-        self._plain = plain
-        self._packed = packed
-
-    def read(self, size: int = -1) -> bytes:
-        return self._plain.read(size)
-
-    def readline(self, size: int = -1) -> bytes:
-        return self._plain.readline(size)
-
-    def close(self) -> None:
-        self._plain.close()
-        self._packed.close()
-
-
-def _peek(file: IO[bytes], name: str) -> bytes:
-    if file.seekable():
-        magic = _read(file, 16, name)
-        file.seek(0)
-        return magic
-    return b""
-
-
-def _unpacked(file: IO[bytes], magic: bytes, name: str) -> IO[bytes]:
-    """Return the plain bytes of a stream, by content."""
-    if not magic:
-        magic = _read(file, 16, name)
-        file = _Joined(magic, file)  # type: ignore[assignment]
-    plain: Any
-    if magic.startswith(b"\x1f\x8b"):
-        plain = gzip.GzipFile(fileobj=file)
-    elif magic.startswith(b"\xfd7zXZ\0"):
-        plain = lzma.LZMAFile(file)  # noqa: SIM115 - closed by `_Unpacked`
-    elif magic.startswith(b"BZh"):
-        plain = bz2.BZ2File(file)
-    elif magic.startswith(b"\x28\xb5\x2f\xfd"):
-        import zstandard
-
-        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        plain = io.BufferedReader(cast("io.RawIOBase", reader), 65_536)
-    else:
-        return file
-    return cast("IO[bytes]", _Unpacked(plain, file))
+        first += _read(plain, CHUNK - _HEAD, name)
+    return Opened(Source(kind=kind, name=name), first, plain, modified, limits, unpacker)
 
 
 def _refuse_binary(head: bytes, name: str) -> None:
+    if is_binary_log(head):
+        return
+    if archives.is_tar(head):
+        raise SourceError(f"{name} is a tar archive", "save it to a file, or unpack it first")
     for magic, what in _MAGIC.items():
         if head.startswith(magic):
             raise SourceError(f"{name} is {what}, not a log", "give the text of a log")

@@ -31,6 +31,8 @@ from forensics.ruleset import RuleSet
 
 DIAGNOSED = 0.7
 SUSPECTED = 0.4
+#: Share of its confidence that a finding keeps where the part of the log is missing that decides.
+BLIND = 0.5
 #: Lines after a fatal line within which a rule may still speak of it.
 _NEAR = 200
 
@@ -309,6 +311,8 @@ def _findings(
         )
         for one, role in roles
     ]
+    if judgement.blind:
+        found = [replace(f, confidence=round(f.confidence * BLIND, 3)) for f in found]
     return tuple(
         sorted(
             found,
@@ -380,6 +384,8 @@ def _verdict(
     judgement: Judgement,
     findings: tuple[Finding, ...],
 ) -> Verdict:
+    if judgement.blind:
+        return "inconclusive"
     if root is not None:
         confidence = root.rule.confidence
         if confidence >= DIAGNOSED:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from forensics.analysis import Engine, examine_bytes, prepare
-from forensics.envelopes import clean, detect
+from forensics.envelopes import pipeline
 from forensics.evidence import Builder, wanted
 from forensics.hyperscan_finder import finder
 from forensics.model import Context, Diagnosis, Evidence, Source
@@ -157,12 +157,11 @@ def evidence(
     """Read a log, by the reference path unless it is large (`fast`)."""
     data = log.encode() if isinstance(log, str) else log
     wants = wanted(patterns)
-    builder = Builder(wants, detect(data[:65_536]))
+    builder = Builder(wants)
     find = finder(wants.finds) if fast else PlainFinder(wants.finds)
-    line = 1
-    for run in runs(data, size):
-        block = clean(run, line)
-        line += block.lines
+    unwrap = pipeline(data[:65_536])
+    blocks = [block for run in runs(data, size) for _, block in unwrap.feed(run)]
+    for block in (*blocks, *(block for _, block in unwrap.finish())):
         builder.feed(block, find.candidates(block.text))
     return builder.finish(Source("text", "test", bytes=len(data)), context or Context())
 

@@ -87,7 +87,6 @@ def test_one_failure_among_several_sources_is_enough(logs: Path) -> None:
         (["diagnose", "nothing"], "nothing holds no log"),
         (["diagnose", "binary.log"], "binary.log is a program"),
         (["diagnose", "empty.log"], "empty.log is empty"),
-        (["diagnose", "cut.log.gz"], "cut.log.gz cannot be read"),
         (["diagnose"], "is empty"),
         (["diagnose", "failed.log", "--no-such-option"], "--no-such-option"),
         (["diagnose", "failed.log", "--format", "yaml"], "--format yaml is not known"),

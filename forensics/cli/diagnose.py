@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from forensics.analysis import Examined
     from forensics.launch.forms import Form
     from forensics.model import Context
+    from forensics.reporters import View
 
 FORMATS = ("terminal", "text", "json", "markdown", "sarif")
 
@@ -17,7 +20,10 @@ FORMATS = ("terminal", "text", "json", "markdown", "sarif")
 def diagnose(
     source: Annotated[
         list[str] | None,
-        typer.Argument(help="Log files, folders with logs, or - for standard input (the default)."),
+        typer.Argument(
+            help="Log files, folders or archives with logs, docker:NAME, journal:UNIT, "
+            "or - for standard input (the default)."
+        ),
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", "-f", help="terminal, text, json, markdown or sarif.")
@@ -51,6 +57,10 @@ def diagnose(
         Path | None,
         typer.Option("--apply-to", help="Write the corrected launch to this new file."),
     ] = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option("--max-bytes", min=1, help="Read at most so many bytes of a log, unpacked."),
+    ] = None,
     rules: Annotated[
         list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
     ] = None,
@@ -64,25 +74,28 @@ def diagnose(
 
     if format_ not in FORMATS:
         raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
-    from forensics.analysis import corrected, examine, load_rules, prepare
+    from forensics.analysis import corrected, examine_all, load_rules, prepare
     from forensics.cli.launches import write_new
     from forensics.cli.output import say
-    from forensics.reporters import REPORTERS, View
-    from forensics.reporters.view import visible
+    from forensics.reporters import View
+    from forensics.reporters.runs import failed
     from forensics.sources import find
+    from forensics.unpacking import Limits
 
-    names = find(source or ["-"])
+    limits = Limits(max_bytes=max_bytes)
+    names = find(source or ["-"], limits)
     out.refuse_overwrite(output, names)
     form = _launch(launch, apply_to, len(names))
     known = _context(exit_code, inspect, running=running)
     if form is not None:
         known = _with_launch(known, form, names[0])
     engine = prepare(load_rules(rules or []))
-    failed, broken, texts, correction = False, False, [], None
     color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
+    view = View(width=out.width(), color=color, several=len(names) > 1, verbose=verbose)
+    anything, broken, texts, last = False, False, [], None
     for name in names:
         try:
-            diagnosis, triage, evidence = examine(name, engine, known, form)
+            results = examine_all(name, engine, known, limits, form)
         except SourceError as error:
             if len(names) == 1:
                 raise
@@ -90,27 +103,45 @@ def diagnose(
             say(str(error))
             broken = True
             continue
-        failed |= diagnosis.verdict in {"diagnosed", "suspected", "inconclusive"}
-        view = View(
-            width=out.width(),
-            color=color,
-            excerpts=evidence.excerpts,
-            considered=triage.considered if explain else None,
-            several=len(names) > 1,
-            verbose=verbose,
-        )
-        text = REPORTERS[format_](diagnosis, view)
-        if len(names) > 1 and format_ in {"terminal", "text"}:
-            text = f"== {visible(name)}\n{text}"
-        if output is None and not quiet:
-            out.write(text, None)
-        texts.append(text)
-        correction = corrected(diagnosis, evidence, form) if apply_to is not None else None
+        anything |= any(failed(diagnosis) for diagnosis, _, _ in results)
+        last = results[-1]
+        for text in _told(results, format_, view, explain=explain):
+            if output is None and not quiet:
+                out.write(text, None)
+            texts.append(text)
     if output is not None:
         out.write("".join(texts), output)
     if apply_to is not None:
+        correction = corrected(last[0], last[2], form) if last is not None else None
         write_new(correction, apply_to, Path(launch or ""))
-    return 2 if broken else int(failed)
+    return 2 if broken else int(anything)
+
+
+def _told(results: list[Examined], format_: str, view: View, *, explain: bool) -> Iterator[str]:
+    """Yield the reports on the runs of one source: for people each kind of failure once."""
+    from msgspec.structs import replace
+
+    from forensics.reporters import REPORTERS
+    from forensics.reporters.runs import kinds, summary
+    from forensics.reporters.view import visible
+
+    runs = [diagnosis for diagnosis, _, _ in results]
+    several = view.several or len(runs) > 1
+    said = summary(runs) if format_ != "json" else ""
+    for place in range(len(runs)) if format_ == "json" or view.verbose else kinds(runs):
+        diagnosis, triage, evidence = results[place]
+        here = replace(
+            view,
+            excerpts=evidence.excerpts,
+            considered=triage.considered if explain else None,
+            several=several,
+        )
+        text = REPORTERS[format_](diagnosis, here)
+        if several and format_ in {"terminal", "text"}:
+            text = f"== {visible(diagnosis.source.name)}\n{text}"
+        if said:
+            text, said = f"{said}\n{text}", ""
+        yield text
 
 
 def _context(exit_code: int | None, inspect: Path | None, *, running: bool) -> Context | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from forensics.engines.dialect import Dialect, Signal
-from forensics.model import Record
+from forensics.model import Frame, Record
 
 _UVICORN = re.compile(r"(?P<level>INFO|WARNING|ERROR|CRITICAL|DEBUG): {2,5}")
 _ACCESS = re.compile(r'\S{1,80} - "[A-Z]{3,9} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
@@ -39,6 +39,11 @@ def parse(text: str, line: int, at: str | None) -> Record:
         return Record(line, text, message, kind="access", at=at)
     level = _PYTHON.match(message)
     return Record(line, text, message, level=level["level"] if level else None, at=at)
+
+
+def in_request(frames: tuple[Frame, ...]) -> bool:
+    """Say whether an exception ended the handling of one request, and not the server."""
+    return any("/uvicorn/protocols/" in frame.file for frame in frames)
 
 
 SIGNALS: tuple[Signal, ...] = (

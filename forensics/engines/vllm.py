@@ -33,8 +33,14 @@ _PROC = re.compile(r"\((?P<name>[^()]{1,80}?) pid=(?P<pid>\d+)(?:, ip=[^()\s]+)?
 _UVICORN = re.compile(r"(?P<level>INFO|WARNING|ERROR|CRITICAL|DEBUG): {2,5}")
 _ACCESS = re.compile(r'\S{1,80} - "[A-Z]{3,9} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
 #: `request_logger.py` prints prompts, `dump_input.py` engine state: both quote foreign text.
-_REQUEST_FILES = ("request_logger.py", "logger.py")
-_REQUEST = re.compile(r"(?:Received request|Generated response) \S{1,200}[: ]")
+_REQUEST = re.compile(
+    r"(?:Received request|Generated response) \S{1,200}[: ]|Request \S{1,200} details: "
+)
+#: What of a logged request is left where the log begins or a terminal wraps in the middle of it.
+_REQUEST_REST = re.compile(
+    r", (?:params: (?:Sampling|Pooling|BeamSearch)Params\(|prompt_token_ids: (?:\[|None)"
+    r"|lora_request: (?:None|LoRARequest))"
+)
 
 
 def parse(text: str, line: int, at: str | None) -> Record | None:
@@ -87,8 +93,12 @@ def parse(text: str, line: int, at: str | None) -> Record | None:
             kind="access" if access else "log",
             at=at,
         )
-    if proc:
-        return Record(line=line, text=text, message=rest, process=process, pid=pid, at=at)
+    quoted = _REQUEST_REST.search(rest) is not None
+    if proc or quoted:
+        kind: Literal["request", "raw"] = "request" if quoted else "raw"
+        return Record(
+            line=line, text=text, message=rest, process=process, pid=pid, kind=kind, at=at
+        )
     return None
 
 
@@ -96,7 +106,7 @@ def _kind(file: str, message: str) -> Literal["log", "request", "dump"]:
     name = file.rpartition("/")[2]
     if name == "dump_input.py":
         return "dump"
-    if name in _REQUEST_FILES and _REQUEST.match(message):
+    if name == "request_logger.py" or (name == "logger.py" and _REQUEST.match(message)):
         return "request"
     return "log"
 

@@ -1,28 +1,39 @@
-"""What wrapped the engine's own lines: from raw bytes to clean text and, per line, its time.
+"""What wrapped the engine's own lines: from raw bytes to clean text with line numbers and times.
 
-In: blocks of raw bytes. Out: `Block`s of clean bytes that keep the physical line structure, and a
-way to split one line into time and text. Detection looks at the first lines only; the order of
-`ENVELOPES` is the order of detection.
+In: runs of raw bytes. Out: clean `Block`s that know the physical line and the time of each line,
+by service. Detection looks at the first bytes only; the order of `ENVELOPES` is the order of
+detection, and envelopes within envelopes are taken off in turn.
 """
 
 from __future__ import annotations
 
-from forensics.envelopes.docker_timestamps import DOCKER_TIMESTAMPS
-from forensics.envelopes.envelope import Envelope
-from forensics.envelopes.plain import PLAIN
+from forensics.envelopes.batch import Batch, Envelope, Layer
+from forensics.envelopes.binary import BINARY
+from forensics.envelopes.jsonlines import JSON_LINES
+from forensics.envelopes.pasted import PASTED
+from forensics.envelopes.pipeline import Pipeline, detect_all
+from forensics.envelopes.prefixes import PREFIXES
 from forensics.envelopes.text import Block, clean
 
-ENVELOPES: tuple[Envelope, ...] = (DOCKER_TIMESTAMPS, PLAIN)
+ENVELOPES: tuple[Envelope, ...] = (*BINARY, *JSON_LINES, *PREFIXES, PASTED)
 
-__all__ = ["ENVELOPES", "PLAIN", "Block", "Envelope", "clean", "detect"]
+__all__ = ["ENVELOPES", "Batch", "Block", "Envelope", "Layer", "Pipeline", "clean", "detect"]
+__all__ += ["pipeline"]
 
 
-def detect(head: bytes) -> Envelope:
-    """Return the envelope of a source.
+def detect(head: bytes) -> tuple[Envelope, ...]:
+    """Return the envelopes of a source, the outermost first.
 
     Args:
         head: Its first bytes (some ten kilobytes), raw.
     """
-    lines = clean(head, 1).text.decode("utf-8", "replace").split("\n")[:50]
-    lines = [line for line in lines if line.strip()]
-    return next((e for e in ENVELOPES if lines and e.wraps(lines)), PLAIN)
+    return detect_all(head, ENVELOPES)
+
+
+def pipeline(head: bytes) -> Pipeline:
+    """Return what takes the envelopes of a source off.
+
+    Args:
+        head: Its first bytes (some ten kilobytes), raw.
+    """
+    return Pipeline(detect(head), head)

@@ -12,7 +12,6 @@ import shlex
 from rich.console import Console
 from rich.text import Text
 
-from forensics.envelopes import PLAIN
 from forensics.model import Citation, Diagnosis, Finding, FixAdvice, Record, RootCause
 from forensics.records import understand
 from forensics.reporters import launch
@@ -82,7 +81,7 @@ def render(diagnosis: Diagnosis, view: View) -> str:
 
 def _record(text: str) -> Record:
     """Return a quoted line, understood: its prefix apart from its message."""
-    return understand(text.encode("utf-8", "surrogateescape"), 0, PLAIN)
+    return understand(text.encode("utf-8", "surrogateescape"), 0)
 
 
 def _exact(fix: FixAdvice) -> str | None:

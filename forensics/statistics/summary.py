@@ -17,7 +17,7 @@ import polars as pl
 from msgspec.structs import replace
 
 from forensics import redaction
-from forensics.envelopes import Envelope, clean, detect
+from forensics.envelopes import Block, clean, pipeline
 from forensics.evidence import Builder, wanted
 from forensics.hyperscan_finder import finder
 from forensics.model import Context, Evidence, Finding, Source
@@ -77,10 +77,10 @@ class Gatherer:
     def __init__(self, source: Source, head: bytes, context: Context) -> None:
         self._source = source
         self._context = context
-        self._envelope: Envelope = detect(head[:65_536])
+        self._pipeline = pipeline(head[:65_536])
         self._wants = wanted(())
         self._finder = finder(self._wants.finds, self._wants.statistics)
-        self._builder = Builder(self._wants, self._envelope)
+        self._builder = Builder(self._wants)
         self._served = False
         self._scanned = 0
         self._head_line = 1
@@ -101,9 +101,18 @@ class Gatherer:
             self._start(run)
         return run
 
+    @property
+    def wrapped(self) -> bool:
+        """Whether an envelope is around the lines."""
+        return self._pipeline.name is not None
+
     def _start(self, run: bytes) -> None:
         block = clean(run, self._head_line)
         self._head_line += block.lines
+        self._learn(block)
+
+    def _learn(self, block: Block) -> None:
+        """Read a piece of the start as a diagnosis reads it."""
         self._builder.feed(block, self._finder.candidates(block.text, statistics=False))
         self._scanned += len(block.text)
         self._served = self._builder.ready
@@ -113,7 +122,7 @@ class Gatherer:
 
     def parse(self, runs: list[bytes], *, texts: bool) -> table.Parsed:
         """Parse runs of whole lines (may run in a thread)."""
-        return table.parse(b"".join(runs), self._envelope, texts=texts)
+        return table.parse(b"".join(runs), texts=texts)
 
     def keep(self, parsed: table.Parsed) -> None:
         """Keep parsed rows, in order."""
@@ -129,7 +138,26 @@ class Gatherer:
 
     def feed(self, run: bytes) -> None:
         """Take and parse one run at once."""
-        self.keep(self.parse([self.take(run)], texts=self.quoting))
+        if not self.wrapped:
+            self.keep(self.parse([self.take(run)], texts=self.quoting))
+            return
+        self._bytes += len(run)
+        for _, block in self._pipeline.feed(run):
+            self._unwrapped(block)
+        self._lines, self._open_line = self._pipeline.lines, self._pipeline.unfinished
+
+    def end(self) -> None:
+        """Take what an envelope still held back."""
+        for _, block in self._pipeline.finish():
+            self._unwrapped(block)
+
+    def _unwrapped(self, block: Block) -> None:
+        if not self._served and self._scanned < _HEAD:
+            self._learn(block)
+        rows = table.parse_block(block, texts=self.quoting)
+        if rows.height:
+            self._frames.append(rows)
+            self._rows += rows.height
 
     def report(self, tables: Mapping[str, Any]) -> Report:
         """Return the report on everything taken so far; ends the reading of the start."""
@@ -141,6 +169,7 @@ class Gatherer:
             evidence.source,
             bytes=self._bytes,
             lines=self._lines + int(self._open_line),
+            envelope=self._pipeline.name,
             truncated=["head"] if evidence.last_ready is None and rows.height else [],
         )
         return _report(rows, evidence, source, tables, self._budget)
@@ -149,6 +178,11 @@ class Gatherer:
 def gather(reader: Reader, context: Context) -> Gatherer:
     """Read a source to its end."""
     gatherer = Gatherer(reader.source, reader.head, context)
+    if gatherer.wrapped:
+        for run in reader.runs():
+            gatherer.feed(run)
+        gatherer.end()
+        return gatherer
     with ThreadPoolExecutor(_WORKERS) as pool:
         queue: deque[Future[table.Parsed]] = deque()
         for runs in _batches(gatherer.take(run) for run in reader.runs()):

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 from msgspec import Struct
 
-from forensics.envelopes import Block, Envelope, clean
+from forensics.envelopes import Block, clean
 from forensics.records import understand
 from forensics.statistics.formats import (
     BY_NAME,
@@ -100,23 +100,47 @@ class Parsed(Struct, frozen=True):
     lines: int
 
 
-def parse(raw: bytes, envelope: Envelope, *, texts: bool = True) -> Parsed:
-    """Return the rows of some whole lines.
+def parse_block(block: Block, *, texts: bool = True) -> pl.DataFrame:
+    """Return the rows of a block out of an envelope, with physical lines and its times.
+
+    Args:
+        block: Clean lines that know their numbers and times.
+        texts: Whether to keep the lines themselves, to quote them.
+    """
+    rows = _parsed(block.text, list(_breaks(block)), texts=texts).rows
+    if rows.is_empty():
+        return rows
+    places = [line - 1 for line in rows["line"]]
+    numbers = block.numbers
+    lines = [numbers[min(i, len(numbers) - 1)] if numbers else block.first_line + i for i in places]
+    rows = rows.with_columns(pl.Series("line", lines, pl.Int64))
+    if block.times:
+        times = block.times
+        at = [times[min(i, len(times) - 1)] for i in places]
+        rows = rows.with_columns(pl.Series("at", at, pl.String))
+    return rows
+
+
+def parse(raw: bytes, *, texts: bool = True) -> Parsed:
+    """Return the rows of some whole lines that nothing wraps.
 
     Args:
         raw: The bytes as they came out of the source.
-        envelope: What wraps each line.
         texts: Whether to keep the lines themselves, to quote them.
     """
     breaks: list[int] = []
     if b"\r" in raw or b"\x1b" in raw:
         block = clean(raw, 2)  # not the first of the source: its mark is gone already
         raw, breaks = block.text, list(_breaks(block))
+    return _parsed(raw, breaks, texts=texts)
+
+
+def _parsed(raw: bytes, breaks: list[int], *, texts: bool) -> Parsed:
     if not raw:
         return Parsed(empty(), 0)
     found, height = _found(raw, breaks)
     newlines = height if raw.endswith(b"\n") else height - 1
-    frames = list(_frames(found, envelope)) if found.height else []
+    frames = list(_frames(found)) if found.height else []
     if not frames:
         return Parsed(empty(), newlines - len(breaks))
     rows = pl.concat(frames, how="diagonal").sort("line", maintain_order=True)
@@ -155,13 +179,12 @@ def _breaks(block: Block) -> Iterator[int]:
         yield row
 
 
-def _frames(found: pl.DataFrame, envelope: Envelope) -> Iterator[pl.DataFrame]:
+def _frames(found: pl.DataFrame) -> Iterator[pl.DataFrame]:
     rest = found
-    if envelope.name is None:
-        for fast in (_fast_speculation, _fast_engine):
-            done, rest = fast(rest)
-            if not done.is_empty():
-                yield done
+    for fast in (_fast_speculation, _fast_engine):
+        done, rest = fast(rest)
+        if not done.is_empty():
+            yield done
     for form in FORMATS:
         if rest.is_empty():
             return
@@ -169,7 +192,7 @@ def _frames(found: pl.DataFrame, envelope: Envelope) -> Iterator[pl.DataFrame]:
         if not done.is_empty():
             yield done
     if not rest.is_empty():
-        yield from _one_by_one(rest, envelope)
+        yield from _one_by_one(rest)
 
 
 def _split_off(
@@ -335,9 +358,9 @@ def _go_seconds(column: pl.Expr) -> pl.Expr:
     return number("h") * 3600 + number("m") * 60 + number("value") * scale
 
 
-def _one_by_one(rest: pl.DataFrame, envelope: Envelope) -> Iterator[pl.DataFrame]:
+def _one_by_one(rest: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Parse lines that no known prefix fits: their messages are found as in a diagnosis."""
-    understood = (understand(text.encode(), line, envelope) for line, text in rest.iter_rows())
+    understood = (understand(text.encode(), line) for line, text in rest.iter_rows())
     messages = pl.DataFrame(
         [
             (r.line, r.at, r.clock, r.message.strip())

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from forensics.envelopes import PLAIN
 from forensics.model import ExceptionEvent, Frame
 from forensics.records import understand
 from forensics.tracebacks import Assembler, Raised, full_message, telling
@@ -33,7 +32,7 @@ def read(*parts: Iterable[str]) -> list[Raised]:
     assembler = Assembler()
     out: list[Raised] = []
     for number, line in enumerate((line for part in parts for line in part), 1):
-        assembler.feed(understand(line.encode(), number, PLAIN))
+        assembler.feed(understand(line.encode(), number))
         out += assembler.take()
     out += assembler.finish()
     return sorted(out, key=lambda r: r.record.line)

@@ -1,0 +1,125 @@
+"""Several runs and services in one log: each has its own diagnosis, and a loop is said once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from forensics.analysis import Examined, examine_all, examine_runs
+from forensics.cli.app import app
+from forensics.model import Context, Source
+from forensics.reporters.runs import kinds, summary
+from forensics.scanning import Memory
+from forensics.sources import Rotated, find
+from tests import wraps
+from tests.support import failed_start, loaded, serving, shipped, started, stopped, text
+
+START = failed_start()
+SERVED = [*started(), *loaded(), *serving(), *stopped()]
+
+
+def runs_of(log: str | bytes, context: Context | None = None) -> list[Examined]:
+    data = log.encode() if isinstance(log, str) else log
+    return examine_runs(Memory(data, Source("text", "log")), shipped(), context or Context())
+
+
+def test_each_start_has_its_own_diagnosis_and_lines() -> None:
+    found = [one[0] for one in runs_of(text(START, START, SERVED))]
+
+    assert [one.source.name for one in found] == ["log#1", "log#2", "log#3"]
+    assert [one.outcome for one in found] == ["failed_startup", "failed_startup", "stopped"]
+    lines = [one.root_cause.line if one.root_cause else None for one in found]
+    assert lines[0] is not None
+    assert lines == [lines[0], lines[0] + len(START), None]
+    assert found[0].timeline[0].line == 1
+    assert found[1].timeline[0].line == len(START) + 1
+
+
+@pytest.mark.parametrize("wrap", ["docker-json", "cri", "docker-timestamps", "compose"])
+def test_runs_are_told_apart_within_an_envelope(wrap: str) -> None:
+    log = text(START, SERVED).encode()
+    plain, wrapped = runs_of(log), runs_of(wraps.ENVELOPES[wrap](log)[0])
+
+    assert [o[0].outcome for o in wrapped] == [o[0].outcome for o in plain]
+    assert [o[0].root_cause for o in wrapped] == [o[0].root_cause for o in plain]
+
+
+def test_exit_code_speaks_of_the_last_run_only() -> None:
+    found = [one[0] for one in runs_of(text(START, START), Context(exit_code=1))]
+
+    assert [one.run.exit_code for one in found] == [None, 1]
+
+
+def test_restart_loop_is_said_once() -> None:
+    found = [one[0] for one in runs_of(text(*[START] * 7))]
+
+    assert len(found) == 7
+    assert kinds(found) == [6]
+    assert "restart loop: 7 starts, all the same cause" in summary(found)
+    assert len(summary(found).splitlines()) == 1
+
+
+def test_summary_says_which_run_last_served() -> None:
+    found = [one[0] for one in runs_of(text(START, SERVED, START))]
+
+    assert "#2 is the last that served" in summary(found)
+    assert summary(found[:1]) == ""
+
+
+def test_one_run_prints_one_object_and_several_print_lines(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(text(START, START))
+
+    done = CliRunner().invoke(app, ["diagnose", "--format", "json", str(path)])
+
+    names = [json.loads(line)["source"]["name"] for line in done.stdout.splitlines()]
+    assert names == [f"{path}#1", f"{path}#2"]
+
+
+def test_services_of_a_compose_log_are_told_apart() -> None:
+    """Lines of a proxy, a broken and a healthy server stand between each other."""
+    logs = {"vllm-1": START, "proxy-1": ["GET / 200"] * len(SERVED), "vllm-2": SERVED}
+    mixed = [
+        f"{name:<8} | {lines[i]}"
+        for i in range(max(map(len, logs.values())))
+        for name, lines in logs.items()
+        if i < len(lines)
+    ]
+    root = next(i for i, x in enumerate(mixed, 1) if "vllm-1" in x and "ValueError: head" in x)
+
+    found = {one[0].source.name: one[0] for one in runs_of(text(mixed))}
+
+    assert set(found) == {"log#vllm-1", "log#vllm-2"}
+    assert found["log#vllm-1"].root_cause is not None
+    assert found["log#vllm-1"].root_cause.line == root
+    assert found["log#vllm-2"].verdict == "healthy"
+
+
+def test_exit_code_that_compose_prints_is_known() -> None:
+    log = text([f"vllm-1  | {line}" for line in START], ["vllm-1 exited with code 137"])
+
+    assert runs_of(log)[-1][0].run.exit_code == 137
+
+
+def test_rotated_files_are_one_log_in_order(tmp_path: Path) -> None:
+    lines = wraps.docker_json(text(SERVED[:4], START[4:]).encode())[0].splitlines(keepends=True)
+    (tmp_path / "x-json.log").write_bytes(b"".join(lines[8:]))
+    (tmp_path / "x-json.log.1").write_bytes(b"".join(lines[4:8]))
+    (tmp_path / "x-json.log.2.gz").write_bytes(wraps.PACKED["gzip"](b"".join(lines[:4])))
+
+    (name,) = find([str(tmp_path)])
+    found = examine_all(name, shipped())
+
+    assert isinstance(name, Rotated)
+    assert [Path(part).name for part in name.parts] == [
+        "x-json.log.2.gz",
+        "x-json.log.1",
+        "x-json.log",
+    ]
+    assert len(found) == 1
+    assert found[0][0].run.engine_version == "0.32.0"
+    assert found[0][0].source.lines == len(lines)
+    assert any("x-json.log.1 from line 5" in limit for limit in found[0][0].limits)
