@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forensics.envelopes import PLAIN
 from forensics.statistics import figures, intervals, table, windows
 from tests.stat_lines import Window, current, early, log
 
 
 def recovered(lines: list[str], *, k: int | None = None, bonus: bool | None = None) -> pl.DataFrame:
-    rows = table.complete([table.parse(log(lines), PLAIN).rows])
+    rows = table.complete([table.parse(log(lines)).rows])
     return windows.recovered(rows, k=k, bonus=bonus, started=False, interval=40)
 
 
