@@ -92,9 +92,11 @@ $(VENV)/uv.stamp: $(VENV)/venv.stamp requirements/uv.txt
 	@touch $@
 
 $(VENV)/dependencies.stamp: $(VENV)/uv.stamp requirements/dev.txt
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	@# Compiled now, since an environment may forbid it later, and importing sources is slow.
+	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt
 	@touch $@
 
 $(VENV)/project.stamp: $(VENV)/dependencies.stamp pyproject.toml forensics/__init__.py
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q forensics bench
 	@touch $@

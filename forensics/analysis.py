@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from forensics import __version__, cache, live, redaction, ruleset
+from forensics import __version__, cache, redaction, ruleset
 from forensics.conditions import prefilterable
 from forensics.errors import SourceError
 from forensics.evidence import Wanted, index_of, wanted
 from forensics.hyperscan_finder import HyperscanFinder, finder
 from forensics.inspection import read as read_inspection
-from forensics.launch.forms import Form
-from forensics.launch.reading import from_inspect, from_log
-from forensics.launch.suggesting import Correction, correct
 from forensics.model import (
     DIAGNOSIS_SCHEMA,
     Context,
@@ -34,10 +32,14 @@ from forensics.rootcause import judge
 from forensics.rules_schema import ExceptionLeaf, LineLeaf, RuleTests
 from forensics.runs import Described, Reading, described
 from forensics.scanning import Memory, Reader, Scan
-from forensics.sources import Opened, open_source
+from forensics.sources import LIVE, Opened, open_source
 from forensics.starts import Run
 from forensics.triage import Triage, decide
 from forensics.unpacking import DEFAULT, Limits
+
+if TYPE_CHECKING:
+    from forensics.launch.forms import Form
+    from forensics.launch.suggesting import Correction
 
 #: Runs of one log that are diagnosed one by one.
 MAX_RUNS = 100
@@ -161,7 +163,9 @@ def examine_all(
             log, else from the arguments that the log printed.
     """
     stated: Context | None = None
-    if live.is_live(source):
+    if source.startswith(LIVE):
+        from forensics import live
+
         opened, stated = live.open_live(source, limits)
     else:
         opened = open_source(source, limits)
@@ -271,6 +275,9 @@ def corrected(diagnosis: Diagnosis, evidence: Evidence, launch: Form | None) -> 
     """
     if not any(f.fixes for f in diagnosis.findings):
         return None
+    from forensics.launch.reading import from_log
+    from forensics.launch.suggesting import correct
+
     if launch is None:
         run = evidence.run
         launch = from_log(run.engine, run.arguments, run.model, diagnosis.source.name)
@@ -282,6 +289,8 @@ def launch_beside(source: str) -> Form | None:
     path = Path(source).parent / "inspect.json"
     if source == "-" or not path.is_file():
         return None
+    from forensics.launch.reading import from_inspect
+
     try:
         return from_inspect(path.read_text(encoding="utf-8"), "inspect.json")
     except (OSError, UnicodeDecodeError, SourceError):

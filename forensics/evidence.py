@@ -42,9 +42,9 @@ MAX_LINE_BYTES = 262_144
 MAX_SERIES = 4096
 #: A log of days holds millions of lines of statistics, and medians need only some: all are read
 #: in the first part, then those in one window of each period (bytes of clean text).
-STATISTICS_FIRST = 8 * 1024 * 1024
+STATISTICS_FIRST = 2 * 1024 * 1024
 STATISTICS_PERIOD = 16 * 1024 * 1024
-STATISTICS_WINDOW = 512 * 1024
+STATISTICS_WINDOW = 128 * 1024
 _WINDOW = 262_144
 _CONTEXT_LINES = 2
 #: The first time in a log is looked for in so many lines.
@@ -496,14 +496,11 @@ class Builder:
             start = end + 1
 
     def _remember_answers(self, block: Block) -> None:
-        """Note, near the end, lines by which a request was answered with success."""
+        """Note the last line, near the end, by which a request was answered with success."""
         text = block.text
-        place = text.find(_ANSWERED, max(0, len(text) - _TAIL_BYTES))
-        while place >= 0:
-            number = block.line_at(block.newlines - text.count(b"\n", place), place)
-            self._answered.append(number)
-            place = text.find(_ANSWERED, place + 1)
-        del self._answered[:-KEEP_FIRST]
+        place = text.rfind(_ANSWERED, max(0, len(text) - _TAIL_BYTES))
+        if place >= 0:
+            self._answered = [block.line_at(block.newlines - text.count(b"\n", place), place)]
 
     def _remember_end(self, block: Block) -> None:
         self._remember_answers(block)

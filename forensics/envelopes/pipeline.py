@@ -80,11 +80,13 @@ class Pipeline:
     def feed(self, run: bytes) -> Iterator[tuple[str | None, Block]]:
         """Take a run of whole lines; give the clean blocks that are complete."""
         first = self.lines + 1
-        self.lines += run.count(b"\n")
         self.unfinished = bool(run) and not run.endswith(b"\n")
         if not self._envelopes:
-            yield None, clean(run, first)
+            block = clean(run, first)
+            self.lines += block.lines
+            yield None, block
             return
+        self.lines += run.count(b"\n")
         for service, batch in self._through(plain(run, first), 0, None):
             yield service, _block(batch)
 
