@@ -15,7 +15,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from forensics.envelopes import Block, Pipeline, pipeline
+from forensics.envelopes import Block, Pipeline, clean, pipeline
 from forensics.evidence import Wanted, in_window
 from forensics.hyperscan_finder import HyperscanFinder
 from forensics.model import Source
@@ -63,10 +63,19 @@ class Memory(Struct):
 
 
 class _Task(Struct):
+    """A block and its candidates; lines that nothing wraps come raw and are cleaned on the way."""
+
     service: str | None
     block: Block
     statistics: bool
+    raw: bytes | None = None
     candidates: list[tuple[int, int]] = []
+
+    def work(self, find: HyperscanFinder | PlainFinder) -> None:
+        """Clean what is raw and look for candidates (in any thread)."""
+        if self.raw is not None:
+            self.block = clean(self.raw, self.block.first_line)
+        self.candidates = find.candidates(self.block.text, statistics=self.statistics)
 
 
 class Scan:
@@ -86,6 +95,8 @@ class Scan:
         """Yield each run when it has ended or the source has; the last one of a service last."""
         runs = Runs(self._wants, self._find.candidates)
         for task in self._scanned():
+            if task.raw is not None:
+                task.block = self.pipeline.counted(task.block, task.raw)
             yield from runs.feed(
                 task.service, task.block, task.candidates, statistics=task.statistics
             )
@@ -98,14 +109,16 @@ class Scan:
         tasks = self._tasks(chain([first], [] if second is None else [second], pieces))
         if second is None or not isinstance(self._find, HyperscanFinder):
             for task in tasks:
-                found = self._find.candidates(task.block.text, statistics=task.statistics)
-                task.candidates = found
+                task.work(self._find)
                 yield task
             return
         yield from _in_threads(tasks, self._find)
 
     def _tasks(self, pieces: Iterable[bytes]) -> Iterator[_Task]:
         """Take envelopes off; say for each block whether lines of statistics are wanted in it."""
+        if self.pipeline.name is None:
+            yield from _raw_tasks(pieces)
+            return
         positions: dict[str | None, int] = {}
         given = False
         for service, block in chain(
@@ -120,6 +133,16 @@ class Scan:
             yield _Task(None, Block(b"", 1, (), 0), statistics=True)
 
 
+def _raw_tasks(pieces: Iterable[bytes]) -> Iterator[_Task]:
+    """Give runs that nothing wraps; where they stand in the clean text is only about known."""
+    position = 0
+    for piece in pieces:
+        # The first line alone may begin with a mark of its encoding; true numbers come later.
+        place = Block(b"", 1 if position == 0 else 2, (), 0)
+        yield _Task(None, place, in_window(position, len(piece)), raw=piece)
+        position += len(piece)
+
+
 def _in_threads(tasks: Iterator[_Task], find: HyperscanFinder) -> Iterator[_Task]:
     """Scan blocks in threads; give them in their order."""
     workers = max(2, min(4, os.cpu_count() or 2))
@@ -128,7 +151,7 @@ def _in_threads(tasks: Iterator[_Task], find: HyperscanFinder) -> Iterator[_Task
     def work(task: _Task) -> _Task:
         mine = finders.popleft()
         try:
-            task.candidates = mine.candidates(task.block.text, statistics=task.statistics)
+            task.work(mine)
             return task
         finally:
             finders.append(mine)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from forensics.envelopes.batch import Batch, Envelope, Layer, plain
 from forensics.envelopes.text import Block, clean
 
@@ -80,15 +82,25 @@ class Pipeline:
     def feed(self, run: bytes) -> Iterator[tuple[str | None, Block]]:
         """Take a run of whole lines; give the clean blocks that are complete."""
         first = self.lines + 1
-        self.unfinished = bool(run) and not run.endswith(b"\n")
         if not self._envelopes:
-            block = clean(run, first)
-            self.lines += block.lines
-            yield None, block
+            yield None, self.counted(clean(run, first), run)
             return
         self.lines += run.count(b"\n")
+        self.unfinished = bool(run) and not run.endswith(b"\n")
         for service, batch in self._through(plain(run, first), 0, None):
             yield service, _block(batch)
+
+    def counted(self, block: Block, run: bytes) -> Block:
+        """Give the next block of lines that nothing wraps its place in the source.
+
+        Args:
+            block: The clean lines.
+            run: The same, raw.
+        """
+        first = self.lines + 1
+        self.lines += block.lines
+        self.unfinished = bool(run) and not run.endswith(b"\n")
+        return block if block.first_line == first else replace(block, first_line=first)
 
     def finish(self) -> Iterator[tuple[str | None, Block]]:
         """Give what was held back."""
