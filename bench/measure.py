@@ -12,6 +12,8 @@ from typing import Final
 
 # getrusage counts memory in bytes on macOS and in KiB elsewhere.
 _MAXRSS_UNIT: Final = 1 if os.uname().sysname == "Darwin" else 1024
+# Bytes of its output that are kept of a run.
+_ANSWER: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,8 @@ def _once(command: Command) -> tuple[Run, bytes, str | None]:
         child.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         errors.seek(0)
-        written = out.read()
+        # Answers are short. What this process holds would count as the next child's peak.
+        written = out.read(_ANSWER)
         if child.returncode not in command.accepted:
             said = errors.read().decode(errors="replace").strip().splitlines()
             text = f"exit code {child.returncode}" + (f": {said[-1]}" if said else "")
