@@ -7,7 +7,6 @@ file, line and key, and all of them are reported in one go.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable
 from importlib import resources
@@ -82,10 +81,6 @@ def _content(path: str) -> bytes:
         return file.read()
 
 
-def _raise(error: OSError) -> None:
-    raise error
-
-
 def read_folder(folder: Path) -> list[tuple[str, bytes]]:
     """Return name (relative to the folder's parent) and content of each YAML file, sorted.
 
@@ -94,16 +89,14 @@ def read_folder(folder: Path) -> list[tuple[str, bytes]]:
     """
     if not folder.is_dir():
         raise RuleError("no such folder of rules", str(folder))
-    # os.walk and plain strings: with hundreds of files, path objects cost more than the reading.
-    top = str(folder)
-    names: list[str] = []
+    top = "" if folder == Path() else folder.as_posix().rstrip("/") + "/"  # as rglob prefixes
     try:
-        for base, folders, files in os.walk(top, onerror=_raise):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            inner = "" if base == top else base[len(top) :].replace(os.sep, "/").strip("/") + "/"
-            names += [inner + name for name in files if name.endswith(".yaml") and name[0] != "."]
+        # Strings from here on: with hundreds of files, to sort and relate paths costs more than
+        # to read them.
+        names = [path.as_posix()[len(top) :] for path in folder.rglob("*.yaml")]
+        names = [name for name in names if "/." not in f"/{name}"]
         names.sort(key=lambda name: name.split("/"))
-        return [(f"{folder.name}/{name}", _content(f"{top}/{name}")) for name in names]
+        return [(f"{folder.name}/{name}", _content(top + name)) for name in names]
     except OSError as error:
         raise RuleError(f"cannot be read: {error.strerror}", str(error.filename)) from None
 

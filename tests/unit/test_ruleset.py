@@ -388,3 +388,17 @@ def _references(node: object) -> list[str]:
         own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
         return own + [ref for value in node.values() for ref in _references(value)]
     return [ref for item in node for ref in _references(item)] if isinstance(node, list) else []
+
+
+@pytest.mark.parametrize("named", [".", "", "../pack", "../pack/", "absolute"])
+def test_a_folder_of_rules_is_read_from_wherever_it_is_named(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = tmp_path / "pack"
+    for name in ("b/rule.yaml", "a-b.yaml", "a/z.yaml", "a/.hidden.yaml", ".git/x.yaml", "a/t.txt"):
+        (pack / name).parent.mkdir(parents=True, exist_ok=True)
+        (pack / name).write_text(name, encoding="utf-8")
+    monkeypatch.chdir(pack)
+    found = ruleset.read_folder(pack if named == "absolute" else Path(named))
+    assert [content for _, content in found] == [b"a/z.yaml", b"a-b.yaml", b"b/rule.yaml"]
+    assert [name.partition("/")[2] for name, _ in found] == ["a/z.yaml", "a-b.yaml", "b/rule.yaml"]
