@@ -108,15 +108,15 @@ def groups(tools: Tools, inputs: Inputs, rounds: int, short_rounds: int) -> list
         tools: how the programs are called.
         inputs: the files that they read.
         rounds: how often a command on a large log is run.
-        short_rounds: how often one is run that takes well under a second.
+        short_rounds: how often one is run that takes under a second: noise is larger there.
     """
     warm = {"FORENSICS_CACHE": str(inputs.caches / "warm")}
     small = str(inputs.logs[Kind.SMALL])
     diagnose = [*tools.forensics, "diagnose", "--format", "json"]
     empty = (inputs.caches / f"cold-{number}" for number in itertools.count())
     return [
-        _scan(tools, inputs, Kind.HEALTHY, rounds, warm),
-        _scan(tools, inputs, Kind.FAILED_END, rounds, warm),
+        _scan(tools, inputs, Kind.HEALTHY, short_rounds, warm),
+        _scan(tools, inputs, Kind.FAILED_END, short_rounds, warm),
         _statistics(tools, inputs, rounds, warm),
         Group(
             "plain Python",
