@@ -6,7 +6,8 @@ for all signals of all dialects in the same pass as for the rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from msgspec import Struct
@@ -95,3 +96,48 @@ class Dialect(Struct, frozen=True):
     teardown: tuple[str, ...] = ()
     normalise: Callable[[Metrics, str | None], Metrics] = _as_printed
     passes_on: tuple[str, ...] = ()
+
+
+# --- what several servers print alike -----------------------------------------------------------
+
+#: A number as Python and C++ print it.
+NUMBER = r"(?:nan|inf|-?[\d.]+)"
+#: What uvicorn puts before a message, and its access lines.
+UVICORN = re.compile(r"(?P<level>INFO|WARNING|ERROR|CRITICAL|DEBUG): {2,5}")
+ACCESS = re.compile(r'\S{1,80} - "[A-Z]{3,9} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
+UVICORN_STARTED = Signal("milestone", "server_starting", r"^Started server process \[\d+\]")
+UVICORN_STOPS = Signal("stop", "uvicorn", r"^Shutting down$", after_failure=True)
+UVICORN_ENDED = Signal(
+    "end", "uvicorn", r"^Finished server process \[\d+\]|^Application shutdown complete\."
+)
+
+
+def milestone(name: str, pattern: str) -> Signal:
+    """Return the signal of a milestone by whose line the program is known."""
+    return Signal("milestone", name, pattern, identity=True)
+
+
+def milestones_of(signals: Iterable[Signal]) -> tuple[str, ...]:
+    """Return the milestones among signals, which stand in the order in which a start reaches them."""
+    return tuple(dict.fromkeys(signal.name for signal in signals if signal.kind == "milestone"))
+
+
+def at_home(
+    homes: tuple[tuple[str, str, str], ...], depth: Callable[[str], int]
+) -> Callable[[tuple[Frame, ...]], tuple[str | None, int]]:
+    """Return what tells from the frames of a bare traceback which process printed it.
+
+    Args:
+        homes: Part of a file's path, part of a function's name, and the process that alone has
+            such frames; innermost process first.
+        depth: Process name to how far inside the program it is.
+    """
+
+    def process_of(frames: tuple[Frame, ...]) -> tuple[str | None, int]:
+        for file, function, process in homes:
+            for frame in frames:
+                if file in frame.file and function in frame.function:
+                    return process, depth(process)
+        return None, 0
+
+    return process_of

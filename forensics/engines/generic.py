@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 
-from forensics.engines.dialect import Dialect, Signal
+from forensics.engines.dialect import ACCESS, UVICORN, Dialect, Signal
 from forensics.model import Frame, Record
 
-_UVICORN = re.compile(r"(?P<level>INFO|WARNING|ERROR|CRITICAL|DEBUG): {2,5}")
-_ACCESS = re.compile(r'\S{1,80} - "[A-Z]{3,9} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
 _RANK = re.compile(r"\[(?:default|rank)?\d+\]: ?")
 _PYTHON = re.compile(
     r"(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)? )?[-\[ ]{0,3}"
@@ -30,12 +28,12 @@ def parse(text: str, line: int, at: str | None) -> Record:
     """
     rank = _RANK.match(text)
     message = text[rank.end() :] if rank else text
-    uvicorn = _UVICORN.match(message)
+    uvicorn = UVICORN.match(message)
     if uvicorn:
         message = message[uvicorn.end() :]
-        kind = "access" if _ACCESS.match(message) else "log"
+        kind = "access" if ACCESS.match(message) else "log"
         return Record(line, text, message, level=uvicorn["level"], kind=kind, at=at)  # type: ignore[arg-type]
-    if _ACCESS.match(message):
+    if ACCESS.match(message):
         return Record(line, text, message, kind="access", at=at)
     level = _PYTHON.match(message)
     return Record(line, text, message, level=level["level"] if level else None, at=at)

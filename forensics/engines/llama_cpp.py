@@ -19,7 +19,7 @@ import re
 from datetime import UTC, datetime
 from typing import Literal
 
-from forensics.engines.dialect import Dialect, Signal
+from forensics.engines.dialect import NUMBER, Dialect, Signal, milestone, milestones_of
 from forensics.model import Record
 
 _CHILD = re.compile(r"\[ {0,3}(?P<port>\d{3,5})\] ")
@@ -115,7 +115,6 @@ def depth(process: str) -> int:
     return 2 if process.startswith("child ") else 0
 
 
-_NUM = r"(?:nan|inf|-?[\d.]+)"
 _BY = r"(?:main|llama_server|srv {1,12}\w{1,16})"
 #: Milestones of a load that the library itself prints, whoever runs it.
 LOADING = r"^llama_model_loader: loaded meta data with \d+ key-value pairs"
@@ -123,10 +122,6 @@ LOADED = (
     r"^(?:llama_context: (?:constructing llama_context|n_ctx_seq \()"
     r"|llama_(?:new_context_with|init_from)_model: n_ctx)"
 )
-
-
-def _m(name: str, pattern: str) -> Signal:
-    return Signal("milestone", name, pattern, identity=True)
 
 
 _FACTS: tuple[Signal, ...] = (
@@ -142,18 +137,18 @@ _FACTS: tuple[Signal, ...] = (
 )  # fmt: skip
 
 _MILESTONES: tuple[Signal, ...] = (
-    _m("launched", rf"^build: \d{{1,6}} \(\w{{4,40}}\) with |^build_info: b\d{{1,6}}-|^build info(?: \| |\",\")build|^system[_ ]info: n_threads = |^(?:cmn  \S{{1,16}}: )?\w{{1,40}}: verbosity = \d \(adjust with the |^{_BY}: loading model$"),
-    _m("loading_weights", rf"load_model: loading model '|{LOADING}"),
-    _m("weights_loaded", LOADED),
-    _m("cache_allocated", r"^llama_kv_cache(?:_init|_unified|_iswa|_unified_iswa)?: +(?:size = |\S{1,20} KV buffer size = )|^llama_memory_recurrent: +size = |^llama_new_context_with_model: KV self size"),
-    _m("warming_up", r"warming up the model with an empty run"),
-    _m("serving", rf"^{_BY}: (?:router )?(?:server is )?listening on http|^{_BY}: model loaded$|^model loaded(?: \| |\"|$)|^(?:srv  update_slots: )?all slots are idle"),
+    milestone("launched", rf"^build: \d{{1,6}} \(\w{{4,40}}\) with |^build_info: b\d{{1,6}}-|^build info(?: \| |\",\")build|^system[_ ]info: n_threads = |^(?:cmn  \S{{1,16}}: )?\w{{1,40}}: verbosity = \d \(adjust with the |^{_BY}: loading model$"),
+    milestone("loading_weights", rf"load_model: loading model '|{LOADING}"),
+    milestone("weights_loaded", LOADED),
+    milestone("cache_allocated", r"^llama_kv_cache(?:_init|_unified|_iswa|_unified_iswa)?: +(?:size = |\S{1,20} KV buffer size = )|^llama_memory_recurrent: +size = |^llama_new_context_with_model: KV self size"),
+    milestone("warming_up", r"warming up the model with an empty run"),
+    milestone("serving", rf"^{_BY}: (?:router )?(?:server is )?listening on http|^{_BY}: model loaded$|^model loaded(?: \| |\"|$)|^(?:srv  update_slots: )?all slots are idle"),
 )  # fmt: skip
 
 _STATISTICS: tuple[Signal, ...] = (
-    Signal("statistics", "prompt", rf"prompt eval time +=\s*[\d.]+ ms / +\d+ tokens \( *{_NUM} ms per token, +(?P<prompt_tokens_per_s>{_NUM}) tokens per second\)", find="prompt eval time"),
-    Signal("statistics", "generation", rf"(?:^|[|:] |generation )\s{{0,24}}eval time +=\s*[\d.]+ ms / +\d+ (?:runs|tokens)\s*\( *{_NUM} ms per token, +(?P<generation_tokens_per_s>{_NUM}) tokens per second\)", find=" eval time"),
-    Signal("statistics", "speculation", rf"draft acceptance (?:rate )?= (?P<acceptance_rate>{_NUM}) \( *(?P<accepted_tokens>\d+) accepted / +(?P<draft_tokens>\d+) generated\)(?:, mean len = +(?P<mean_acceptance_length>{_NUM}))?", find="draft acceptance "),
+    Signal("statistics", "prompt", rf"prompt eval time +=\s*[\d.]+ ms / +\d+ tokens \( *{NUMBER} ms per token, +(?P<prompt_tokens_per_s>{NUMBER}) tokens per second\)", find="prompt eval time"),
+    Signal("statistics", "generation", rf"(?:^|[|:] |generation )\s{{0,24}}eval time +=\s*[\d.]+ ms / +\d+ (?:runs|tokens)\s*\( *{NUMBER} ms per token, +(?P<generation_tokens_per_s>{NUMBER}) tokens per second\)", find=" eval time"),
+    Signal("statistics", "speculation", rf"draft acceptance (?:rate )?= (?P<acceptance_rate>{NUMBER}) \( *(?P<accepted_tokens>\d+) accepted / +(?P<draft_tokens>\d+) generated\)(?:, mean len = +(?P<mean_acceptance_length>{NUMBER}))?", find="draft acceptance "),
     Signal("statistics", "positions", r"acc per pos = \((?P<acceptance_rate_position_list>[\d., ]{1,400})\)", find="acc per pos = "),
     Signal("statistics", "cache", r"^llama_kv_cache(?:_unified)?: +size = +[\d.]+ MiB \( *(?P<kv_cache_tokens>\d+) cells, "),
 )  # fmt: skip
@@ -180,7 +175,7 @@ _ENDS: tuple[Signal, ...] = (
     Signal("end", "memory", r"^(?:common|llama)_memory_breakdown_print: "),
 )  # fmt: skip
 
-MILESTONES = tuple(signal.name for signal in _MILESTONES)
+MILESTONES = milestones_of(_MILESTONES)
 
 LLAMA_CPP = Dialect(
     name="llama-cpp",

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.engines.dialect import Dialect, Signal
+from forensics.engines.dialect import Dialect, Signal, milestone, milestones_of
 from forensics.engines.llama_cpp import LLAMA_CPP, LOADED, LOADING
 from forensics.model import Record
 
@@ -87,10 +87,6 @@ def parse(text: str, line: int, at: str | None) -> Record | None:
 _RUNNER = r"(?:llama runner|llama-server)"
 
 
-def _m(name: str, pattern: str) -> Signal:
-    return Signal("milestone", name, pattern, identity=True)
-
-
 SIGNALS: tuple[Signal, ...] = (
     # Identity, version, hardware, model.
     Signal("fact", "version", r"^(?:msg=\")?Listening on \S{1,80} \(version (?P<version>[^)\s]{1,60})\)", identity=True),
@@ -98,13 +94,13 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fact", "architecture", r"^msg=\"\" architecture=(?P<architecture>\S{1,80}) file_type=", identity=True),
     Signal("fact", "routes", r"^\[GIN-debug\] \w{3,7} {1,8}/\S{1,80} .{0,80}github\.com/(?:jmorganca|ollama)/ollama/", identity=True),
     # Milestones, in order.
-    _m("launched", r"^(?:msg=\")?server config\"? env=|^Couldn't find '\S{1,300}id_ed25519'\. Generating new private key\."),
-    _m("server_starting", r"^(?:msg=\")?Listening on \S{1,80} \(version "),
-    _m("devices_found", r"^msg=\"inference compute\"|^msg=\"no compatible GPUs were discovered\""),
-    _m("engine_started", r"^msg=\"starting (?:llama server|runner|llama-server)\" cmd=.{0,400}? --model "),
+    milestone("launched", r"^(?:msg=\")?server config\"? env=|^Couldn't find '\S{1,300}id_ed25519'\. Generating new private key\."),
+    milestone("server_starting", r"^(?:msg=\")?Listening on \S{1,80} \(version "),
+    milestone("devices_found", r"^msg=\"inference compute\"|^msg=\"no compatible GPUs were discovered\""),
+    milestone("engine_started", r"^msg=\"starting (?:llama server|runner|llama-server)\" cmd=.{0,400}? --model "),
     Signal("milestone", "loading_weights", rf"{LOADING}|^msg=load request=\"?\{{Operation:(?:fit|alloc|commit)"),
     Signal("milestone", "weights_loaded", LOADED),
-    _m("serving", rf"^msg=\"{_RUNNER} started in [\d.]+ seconds\""),
+    milestone("serving", rf"^msg=\"{_RUNNER} started in [\d.]+ seconds\""),
     # Figures of the start.
     Signal("statistics", "runner", rf"^msg=\"{_RUNNER} started in (?P<init_engine_s>[\d.]+) seconds\""),
     # What dies: the runner's own lines above say why. The next request starts another runner.
@@ -114,15 +110,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("death", "load", rf"^(?:error loading llama server|{_RUNNER} process (?:has terminated|no longer running)|timed out waiting for {_RUNNER} to start)", identity=True, gives_up="always"),
 )  # fmt: skip
 
-MILESTONES = (
-    "launched",
-    "server_starting",
-    "devices_found",
-    "engine_started",
-    "loading_weights",
-    "weights_loaded",
-    "serving",
-)
+MILESTONES = milestones_of(SIGNALS)
 
 OLLAMA = Dialect(
     name="ollama",

@@ -18,8 +18,20 @@ from __future__ import annotations
 
 import re
 
-from forensics.engines.dialect import Dialect, Signal
-from forensics.model import Frame, Record
+from forensics.engines.dialect import (
+    ACCESS,
+    NUMBER,
+    UVICORN,
+    UVICORN_ENDED,
+    UVICORN_STARTED,
+    UVICORN_STOPS,
+    Dialect,
+    Signal,
+    at_home,
+    milestone,
+    milestones_of,
+)
+from forensics.model import Record
 
 _RANK = r"(?:DP|PP|TP|EP|CP|ATTN_CP|ATTN_TP|MOE_DP|MOE_EP|MOE_TP)\d+"
 _LINE = re.compile(
@@ -30,8 +42,6 @@ _LINE = re.compile(
 _LINE_02 = re.compile(rf"\[(?P<time>\d\d:\d\d:\d\d)(?P<ranks>(?: {_RANK})+)\] ")
 #: A progress bar leaves the line open: the next record begins in its middle.
 _AFTER_BAR = re.compile(r"(?:it/s|s/it|B/s)[^\[\]]{0,40}\] {0,40}(?=\[\d{4}-\d\d-\d\d )")
-_UVICORN = re.compile(r"(?P<level>INFO|WARNING|ERROR|CRITICAL|DEBUG): {2,5}")
-_ACCESS = re.compile(r'\S{1,80} - "[A-Z]{3,9} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
 #: `--log-requests` quotes what users wrote.
 _REQUEST = re.compile(r"(?:Receive|Finish)(?: \w{1,40})?: obj=")
 _RANKS = re.compile(rf"{_RANK}(?: {_RANK})*")
@@ -59,10 +69,10 @@ def parse(text: str, line: int, at: str | None) -> Record | None:
         return None
     date = match.groupdict().get("date")
     message, level = text[match.end() :], None
-    uvicorn = _UVICORN.match(message)
+    uvicorn = UVICORN.match(message)
     if uvicorn:
         message, level = message[uvicorn.end() :], uvicorn["level"]
-    access = uvicorn is not None and _ACCESS.match(message) is not None
+    access = uvicorn is not None and ACCESS.match(message) is not None
     return Record(
         line=line,
         text=text,
@@ -92,23 +102,11 @@ _HOME = (
     ("sglang/srt/entrypoints/", "", "TokenizerManager"),
 )
 
-
-def process_of(frames: tuple[Frame, ...]) -> tuple[str | None, int]:
-    """Tell from the frames of a bare traceback which process printed it."""
-    for file, function, process in _HOME:
-        for frame in frames:
-            if file in frame.file and function in frame.function:
-                return process, depth(process)
-    return None, 0
+process_of = at_home(_HOME, depth)
 
 
-_NUM = r"(?:nan|inf|-?[\d.]+)"
 #: 0.5.14 and later name what is captured (`target decode`), earlier ones say `cuda graph` alone.
 _GRAPH = r"^Capture (?:[\w -]{1,40} )?(?:cuda|CUDA|cpu|CPU|npu|NPU|xpu|XPU) graph"
-
-
-def _m(name: str, pattern: str) -> Signal:
-    return Signal("milestone", name, pattern, identity=True)
 
 
 SIGNALS: tuple[Signal, ...] = (
@@ -118,29 +116,29 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fact", "architecture", r"^Load weight end\. (?:elapsed=[\d.]+ s, )?type=(?P<architecture>\w{1,120}), "),
     Signal("fact", "attention_backend", r"^(?:Attention backend not (?:set|explicitly specified)\. Use |Using )(?P<attention_backend>[a-z][\w-]{1,40}) (?:attention )?backend"),
     # Milestones, in order.
-    _m("arguments_parsed", r"^server_args=(?:ServerArgs\(|\{)"),
-    _m("engine_started", r"^Init torch distributed begin\."),
-    _m("loading_weights", r"^Load weight begin\. avail mem="),
-    _m("weights_loaded", r"^Load weight end\. "),
-    _m("profiled", r"^KV Cache is allocated\. |^Memory pool end\. avail mem="),
-    _m("capturing_graphs", rf"{_GRAPH} begin\."),
-    _m("graphs_captured", rf"{_GRAPH} end\."),
-    _m("engine_ready", r"^max_total_num_tokens=\d+, chunked_prefill_size="),
-    Signal("milestone", "server_starting", r"^Started server process \[\d+\]"),
-    _m("serving", r"^The server is fired up and ready to roll!"),
+    milestone("arguments_parsed", r"^server_args=(?:ServerArgs\(|\{)"),
+    milestone("engine_started", r"^Init torch distributed begin\."),
+    milestone("loading_weights", r"^Load weight begin\. avail mem="),
+    milestone("weights_loaded", r"^Load weight end\. "),
+    milestone("profiled", r"^KV Cache is allocated\. |^Memory pool end\. avail mem="),
+    milestone("capturing_graphs", rf"{_GRAPH} begin\."),
+    milestone("graphs_captured", rf"{_GRAPH} end\."),
+    milestone("engine_ready", r"^max_total_num_tokens=\d+, chunked_prefill_size="),
+    UVICORN_STARTED,
+    milestone("serving", r"^The server is fired up and ready to roll!"),
     # Figures of the start.
     Signal("statistics", "model_load", r"^Load weight end\. (?:elapsed=(?P<weights_s>[\d.]+) s, )?.{0,400}?mem usage=(?P<model_load_gib>[\d.]+) GB"),
     Signal("statistics", "kv_size", r"^max_total_num_tokens=(?P<kv_cache_tokens>\d+), .{0,200}?context_len=(?P<context_length>\d+)(?:, available_[cg]pu_mem=(?P<available_gib>[\d.]+) GB)?"),
     Signal("statistics", "capture", rf"{_GRAPH} end\. (?:bs=\[[\d, ]{{0,2000}}\], )?(?:Time elapsed: |elapsed=)(?P<capture_s>[\d.]+) s"),
     # Running figures.
-    Signal("statistics", "decode", rf"^Decode batch(?:\.| \[\d+\],|,) #running-req: (?P<running>\d+), (?:.{{0,80}}?token usage: (?P<kv_cache_usage>{_NUM}), )?(?:.{{0,200}}?accept len: (?P<mean_acceptance_length>{_NUM}), (?:accept rate: (?P<accept_rate_as_printed>{_NUM}), )?)?(?:.{{0,400}}?)gen throughput \(token/s\): (?P<generation_tokens_per_s>{_NUM}), #queue-req: (?P<waiting>\d+)", identity=True, find="Decode batch"),
-    Signal("statistics", "prefill", rf"^Prefill batch(?:\.| \[\d+\],|,) #new-seq: \d+, .{{0,400}}?input throughput \(token/s\): (?P<prompt_tokens_per_s>{_NUM})", identity=True, find="Prefill batch"),
+    Signal("statistics", "decode", rf"^Decode batch(?:\.| \[\d+\],|,) #running-req: (?P<running>\d+), (?:.{{0,80}}?token usage: (?P<kv_cache_usage>{NUMBER}), )?(?:.{{0,200}}?accept len: (?P<mean_acceptance_length>{NUMBER}), (?:accept rate: (?P<accept_rate_as_printed>{NUMBER}), )?)?(?:.{{0,400}}?)gen throughput \(token/s\): (?P<generation_tokens_per_s>{NUMBER}), #queue-req: (?P<waiting>\d+)", identity=True, find="Decode batch"),
+    Signal("statistics", "prefill", rf"^Prefill batch(?:\.| \[\d+\],|,) #new-seq: \d+, .{{0,400}}?input throughput \(token/s\): (?P<prompt_tokens_per_s>{NUMBER})", identity=True, find="Prefill batch"),
     # Ends.
     Signal("stop", "sigterm", r"^SIGTERM received\b"),
     Signal("stop", "draining", r"^Gracefully exiting\.\.\. Remaining number of requests \d"),
-    Signal("stop", "uvicorn", r"^Shutting down$", after_failure=True),
+    UVICORN_STOPS,
     Signal("end", "drained", r"^Gracefully exiting\.\.\. Remaining number of requests 0\b"),
-    Signal("end", "uvicorn", r"^Finished server process \[\d+\]|^Application shutdown complete\."),
+    UVICORN_ENDED,
     Signal("death", "init", r"^RuntimeError: Rank (?P<rank>\d+) scheduler died during initialization \(exit code: (?P<code>-?\d+|None)\)"),
     Signal("death", "scheduler", r"^Rank (?P<rank>\d+) scheduler is dead\. Please check if there are relevant logs\."),
     Signal("death", "subprocess", r"^Subprocess (?P<dead>\S{1,80}) \(pid=\d+\) crashed with exit code (?P<code>-?\d+)\."),
@@ -152,18 +150,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("wrapper", "initialization", r"Initialization failed\. Please see the error messages above\."),
 )  # fmt: skip
 
-MILESTONES = (
-    "arguments_parsed",
-    "engine_started",
-    "loading_weights",
-    "weights_loaded",
-    "profiled",
-    "capturing_graphs",
-    "graphs_captured",
-    "engine_ready",
-    "server_starting",
-    "serving",
-)
+MILESTONES = milestones_of(SIGNALS)
 
 SGLANG = Dialect(
     name="sglang",

@@ -16,8 +16,17 @@ from __future__ import annotations
 
 import re
 
-from forensics.engines.dialect import Dialect, Signal
-from forensics.model import Frame, Record
+from forensics.engines.dialect import (
+    UVICORN_ENDED,
+    UVICORN_STARTED,
+    UVICORN_STOPS,
+    Dialect,
+    Signal,
+    at_home,
+    milestone,
+    milestones_of,
+)
+from forensics.model import Record
 
 _LEVELS = {"F": "CRITICAL", "E": "ERROR", "W": "WARNING", "I": "INFO", "V": "DEBUG", "D": "DEBUG"}
 _PYTHON = re.compile(
@@ -92,18 +101,7 @@ _HOME = (
     ("tensorrt_llm/executor/proxy.py", "", "Server"),
 )
 
-
-def process_of(frames: tuple[Frame, ...]) -> tuple[str | None, int]:
-    """Tell from the frames of a bare traceback which process printed it."""
-    for file, function, process in _HOME:
-        for frame in frames:
-            if file in frame.file and function in frame.function:
-                return process, depth(process)
-    return None, 0
-
-
-def _m(name: str, pattern: str) -> Signal:
-    return Signal("milestone", name, pattern, identity=True)
+process_of = at_home(_HOME, depth)
 
 
 SIGNALS: tuple[Signal, ...] = (
@@ -112,15 +110,15 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fact", "version", r"^Engine version (?P<version>\d[\w.+-]{1,80}) found in the config file", identity=True),
     Signal("fact", "model", r"^model=(?:PosixPath\()?'(?P<model>[^']{1,500})'\)? (?:speculative_model|tokenizer)="),
     # Milestones, in order.
-    _m("launched", r"^TensorRT[- ]LLM version: [\w.+-]{1,80}\s*$"),
-    _m("arguments_parsed", r"^Using LLM with \w{2,40} backend"),
-    _m("engine_started", r"^rank \d+ using \w{2,40} to spawn MPI processes|^Start MpiSession with \d+ workers|^Engine version \d[\w.+-]{1,80} found in the config file"),
-    _m("loading_weights", r"^Prefetching [\d.]+ ?GB checkpoint files\.|^Loading safetensors weights in parallel: |^Loaded engine size: "),
-    _m("weights_loaded", r"^Model init total -- [\d.]+s"),
-    _m("profiled", r"^\[MemUsageChange\] Allocated [\d.]+ GiB for max tokens in paged KV cache "),
-    _m("autotuning", r"^\[Autotuner\]:? Autotuning process starts"),
-    _m("capturing_graphs", r"^Creating CUDA graph instances for \d+ batch sizes|^Run generation.only CUDA graph warmup for batch size"),
-    Signal("milestone", "server_starting", r"^Started server process \[\d+\]"),
+    milestone("launched", r"^TensorRT[- ]LLM version: [\w.+-]{1,80}\s*$"),
+    milestone("arguments_parsed", r"^Using LLM with \w{2,40} backend"),
+    milestone("engine_started", r"^rank \d+ using \w{2,40} to spawn MPI processes|^Start MpiSession with \d+ workers|^Engine version \d[\w.+-]{1,80} found in the config file"),
+    milestone("loading_weights", r"^Prefetching [\d.]+ ?GB checkpoint files\.|^Loading safetensors weights in parallel: |^Loaded engine size: "),
+    milestone("weights_loaded", r"^Model init total -- [\d.]+s"),
+    milestone("profiled", r"^\[MemUsageChange\] Allocated [\d.]+ GiB for max tokens in paged KV cache "),
+    milestone("autotuning", r"^\[Autotuner\]:? Autotuning process starts"),
+    milestone("capturing_graphs", r"^Creating CUDA graph instances for \d+ batch sizes|^Run generation.only CUDA graph warmup for batch size"),
+    UVICORN_STARTED,
     Signal("milestone", "serving", r"^Application startup complete\.|^Server is ready to accept requests$"),
     # Figures of the start.
     Signal("statistics", "model_load", r"^Model init total -- (?P<weights_s>[\d.]+)s"),
@@ -128,9 +126,9 @@ SIGNALS: tuple[Signal, ...] = (
     # Running figures (`print_iter_log`).
     Signal("statistics", "iteration", r"^iter = \d+, global_rank = 0, rank = \d+, (?:num_scheduled_requests = (?P<running>\d+), kv_cache_util = (?P<kv_cache_usage>[\d.]+|N/A), )?currank_total_requests = \d+/\d+, host_step_time = (?P<host_step_ms>[\d.]+)ms, prev_device_step_time = (?:(?P<device_step_ms>[\d.]+)ms|N/A), ", identity=True, find="host_step_time = "),
     # Ends.
-    Signal("stop", "uvicorn", r"^Shutting down$", after_failure=True),
+    UVICORN_STOPS,
     Signal("stop", "signal", r"^Received shutdown signal$"),
-    Signal("end", "uvicorn", r"^Finished server process \[\d+\]|^Application shutdown complete\."),
+    UVICORN_ENDED,
     Signal("end", "grpc", r"^Shutting down TensorRT-LLM gRPC server"),
     Signal("death", "worker", r"^Executor worker died during initialization\.", identity=True),
     Signal("death", "mpi", r"^(?:mpirun|prterun) noticed that process rank \d+ with PID \d+ on node \S{1,200} exited on signal (?P<code>\d+)"),
@@ -145,18 +143,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("wrapper", "worker_died", r"^RuntimeError: Executor worker died during initialization"),
 )  # fmt: skip
 
-MILESTONES = (
-    "launched",
-    "arguments_parsed",
-    "engine_started",
-    "loading_weights",
-    "weights_loaded",
-    "profiled",
-    "autotuning",
-    "capturing_graphs",
-    "server_starting",
-    "serving",
-)
+MILESTONES = milestones_of(SIGNALS)
 
 TENSORRT_LLM = Dialect(
     name="tensorrt-llm",

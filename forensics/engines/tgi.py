@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 
-from forensics.engines.dialect import Dialect, Signal
+from forensics.engines.dialect import Dialect, Signal, milestone, milestones_of
 from forensics.model import Frame, Record
 
 _LEVELS = {"WARN": "WARNING", "TRACE": "DEBUG"}
@@ -108,25 +108,21 @@ def process_of(frames: tuple[Frame, ...]) -> tuple[str | None, int]:
     return ("Shard", 2) if inside else (None, 0)
 
 
-def _m(name: str, pattern: str) -> Signal:
-    return Signal("milestone", name, pattern, identity=True)
-
-
 SIGNALS: tuple[Signal, ...] = (
     # Model (the block of arguments is Rust's pretty print, one line each, or all in one line).
     Signal("fact", "model", r'^ {4}model_id: "(?P<model>[^"]{1,500})",$'),
     Signal("fact", "model", r'^Args \{ model_id: "(?P<model>[^"]{1,500})", ', identity=True),
     # Milestones, in order.
-    _m("arguments_parsed", r"^Args \{"),
-    _m("downloading", r"^Starting (?:check and )?download process"),
-    _m("downloaded", r"^Successfully downloaded weights"),
-    _m("loading_weights", r"^Starting shard$"),
-    _m("weights_loaded", r"^Shard ready in [\d.]+"),
-    _m("server_starting", r"^Starting Webserver$"),
-    _m("warming_up", r"^Warming up model$"),
-    _m("capturing_graphs", r"^Cuda Graphs are enabled for sizes "),
-    _m("profiled", r"^Setting max batch total tokens to \d+"),
-    _m("serving", r"^Connected$"),
+    milestone("arguments_parsed", r"^Args \{"),
+    milestone("downloading", r"^Starting (?:check and )?download process"),
+    milestone("downloaded", r"^Successfully downloaded weights"),
+    milestone("loading_weights", r"^Starting shard$"),
+    milestone("weights_loaded", r"^Shard ready in [\d.]+"),
+    milestone("server_starting", r"^Starting Webserver$"),
+    milestone("warming_up", r"^Warming up model$"),
+    milestone("capturing_graphs", r"^Cuda Graphs are enabled for sizes "),
+    milestone("profiled", r"^Setting max batch total tokens to \d+"),
+    milestone("serving", r"^Connected$"),
     # Figures of the start.
     Signal("statistics", "model_load", r"^Shard ready in (?P<weights_s>[\d.]+)s"),
     Signal("statistics", "kv_size", r"^Setting max batch total tokens to (?P<kv_cache_tokens>\d+)"),
@@ -145,18 +141,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("wrapper", "launcher", r"^Error: (?:ShardCannotStart|ShardDisconnected|ShardFailed|WebserverFailed|WebserverCannotStart|DownloadError)$"),
 )  # fmt: skip
 
-MILESTONES = (
-    "arguments_parsed",
-    "downloading",
-    "downloaded",
-    "loading_weights",
-    "weights_loaded",
-    "server_starting",
-    "warming_up",
-    "capturing_graphs",
-    "profiled",
-    "serving",
-)
+MILESTONES = milestones_of(SIGNALS)
 
 TGI = Dialect(
     name="tgi",

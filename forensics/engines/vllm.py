@@ -17,8 +17,20 @@ import json
 import re
 from typing import Literal
 
-from forensics.engines.dialect import Dialect, Metrics, Signal
-from forensics.model import Frame, Record
+from forensics.engines.dialect import (
+    ACCESS,
+    NUMBER,
+    UVICORN,
+    UVICORN_ENDED,
+    UVICORN_STOPS,
+    Dialect,
+    Metrics,
+    Signal,
+    at_home,
+    milestone,
+    milestones_of,
+)
+from forensics.model import Record
 
 _PROCS = r"(?P<procs>(?:\([^()]{1,80} pid=\d+[^()]{0,60}\) )*)"
 _STAMP = r"(?P<clock>\d\d-\d\d \d\d:\d\d:\d\d)"
@@ -30,8 +42,6 @@ _LINE = re.compile(
 )
 _HAS_LEVEL = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:")
 _PROC = re.compile(r"\((?P<name>[^()]{1,80}?) pid=(?P<pid>\d+)(?:, ip=[^()\s]+)?\) ")
-_UVICORN = re.compile(r"(?P<level>INFO|WARNING|ERROR|CRITICAL|DEBUG): {2,5}")
-_ACCESS = re.compile(r'\S{1,80} - "[A-Z]{3,9} \S{1,2000} HTTP/[\d.]{1,3}" \d{3}')
 #: `request_logger.py` prints prompts, `dump_input.py` engine state: both quote foreign text.
 _REQUEST = re.compile(
     r"(?:Received request|Generated response) \S{1,200}[: ]|Request \S{1,200} details: "
@@ -79,10 +89,10 @@ def parse(text: str, line: int, at: str | None) -> Record | None:
     proc = _PROC.match(text)
     if proc:
         process, pid, rest = proc["name"], int(proc["pid"]), text[proc.end() :]
-    uvicorn = _UVICORN.match(rest)
+    uvicorn = UVICORN.match(rest)
     if uvicorn:
         message = rest[uvicorn.end() :]
-        access = _ACCESS.match(message) is not None
+        access = ACCESS.match(message) is not None
         return Record(
             line=line,
             text=text,
@@ -164,21 +174,7 @@ _HOME = (
     ("vllm/entrypoints/", "", "APIServer"),
 )
 
-
-def process_of(frames: tuple[Frame, ...]) -> tuple[str | None, int]:
-    """Tell from the frames of a bare traceback which process printed it."""
-    for file, function, process in _HOME:
-        for frame in frames:
-            if file in frame.file and function in frame.function:
-                return process, depth(process)
-    return None, 0
-
-
-_NUM = r"(?:nan|inf|-?[\d.]+)"
-
-
-def _m(name: str, pattern: str) -> Signal:
-    return Signal("milestone", name, pattern, identity=True)
+process_of = at_home(_HOME, depth)
 
 
 SIGNALS: tuple[Signal, ...] = (
@@ -195,21 +191,21 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fact", "attention_backend", r"^Using (?:AttentionBackendEnum\.)?(?P<attention_backend>[A-Z][A-Z0-9_]+) (?:attention )?backend"),
     Signal("fact", "mamba_cache_mode", r"^Mamba cache mode is set to '(?P<mamba_cache_mode>\w+)'"),
     # Milestones, in order.
-    _m("launched", r"vLLM API server version |█.{0,40} version [\w.+-]{1,80}\s*$|^vLLM server version "),
-    _m("arguments_parsed", r"non-default args: \{|^args: Namespace\("),
-    _m("model_resolved", r"^Resolved architecture: "),
-    _m("engine_started", r"^Initializing an? (?:V1 )?LLM engine \(v"),
-    _m("loading_weights", r"^Starting to load model |^Loading model weights with "),
-    _m("loading_drafter", r"^Loading drafter model\.\.\."),
-    _m("weights_loaded", r"^Loading weights took [\d.]+ seconds|^Loading model weights took [\d.]+ G|^Model loading took [\d.]+ G"),
-    _m("compiling", r"^Using cache directory: \S{1,500} for vLLM's torch\.compile|^Warming up model for the compilation|^(?:\[[^\]]{1,60}\] )?Start compiling function "),
-    _m("bytecode_transformed", r"Dynamo bytecode transform time: [\d.]+ s"),
-    _m("compiled", r"torch\.compile (?:takes|took) [\d.]+ s in total|^Warming up done\.|Directly load AOT compilation from path |saved AOT compiled function to "),
-    _m("profiled", r"^Available KV cache memory: |[A-Z][A-Za-z +]* KV cache size: [\d,]+ tokens|^# (?:GPU|CPU|cuda) blocks: \d+"),
-    _m("capturing_graphs", r"^\s*Capturing (?:the model for CUDA graphs|CUDA graph)"),
-    _m("graphs_captured", r"^Graph capturing finished in \d+ secs"),
-    _m("engine_ready", r"^init engine \(profile, create kv cache, warmup model\) took "),
-    _m("server_starting", r"^Starting vLLM (?:API )?server(?: \d+)? on "),
+    milestone("launched", r"vLLM API server version |█.{0,40} version [\w.+-]{1,80}\s*$|^vLLM server version "),
+    milestone("arguments_parsed", r"non-default args: \{|^args: Namespace\("),
+    milestone("model_resolved", r"^Resolved architecture: "),
+    milestone("engine_started", r"^Initializing an? (?:V1 )?LLM engine \(v"),
+    milestone("loading_weights", r"^Starting to load model |^Loading model weights with "),
+    milestone("loading_drafter", r"^Loading drafter model\.\.\."),
+    milestone("weights_loaded", r"^Loading weights took [\d.]+ seconds|^Loading model weights took [\d.]+ G|^Model loading took [\d.]+ G"),
+    milestone("compiling", r"^Using cache directory: \S{1,500} for vLLM's torch\.compile|^Warming up model for the compilation|^(?:\[[^\]]{1,60}\] )?Start compiling function "),
+    milestone("bytecode_transformed", r"Dynamo bytecode transform time: [\d.]+ s"),
+    milestone("compiled", r"torch\.compile (?:takes|took) [\d.]+ s in total|^Warming up done\.|Directly load AOT compilation from path |saved AOT compiled function to "),
+    milestone("profiled", r"^Available KV cache memory: |[A-Z][A-Za-z +]* KV cache size: [\d,]+ tokens|^# (?:GPU|CPU|cuda) blocks: \d+"),
+    milestone("capturing_graphs", r"^\s*Capturing (?:the model for CUDA graphs|CUDA graph)"),
+    milestone("graphs_captured", r"^Graph capturing finished in \d+ secs"),
+    milestone("engine_ready", r"^init engine \(profile, create kv cache, warmup model\) took "),
+    milestone("server_starting", r"^Starting vLLM (?:API )?server(?: \d+)? on "),
     Signal("milestone", "serving", r"^Application startup complete\."),
     # Figures of the start.
     Signal("statistics", "model_load", r"^(?:Loading model weights|Model loading) took (?P<model_load_gib>[\d.]+) (?:GB|GiB)(?: memory)?(?: and (?P<weights_s>[\d.]+) seconds)?"),
@@ -221,15 +217,15 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("statistics", "init_engine", r"^init engine \(profile, create kv cache, warmup model\) took (?P<init_engine_s>[\d.]+) s"),
     # Running figures.
     Signal("statistics", "engine", r"Avg prompt throughput: (?P<prompt_tokens_per_s>[\d.]+) tokens/s, Avg generation throughput: (?P<generation_tokens_per_s>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs, (?:Swapped: \d+ reqs, Pending|Waiting): (?P<waiting>\d+) reqs(?:.{0,160}? KV cache usage: (?P<kv_cache_usage_pct>[\d.]+)%)?(?:.{0,60}?Prefix cache hit rate: (?P<prefix_cache_hit_rate_pct>[\d.]+)%)?", identity=True, find="Avg prompt throughput: "),
-    Signal("statistics", "speculation", rf"SpecDecoding metrics: (?:Draft acceptance rate: (?P<acceptance_rate_pct>{_NUM})%, )?(?:Mean acceptance length: (?P<mean_acceptance_length>{_NUM}), )?.{{0,160}}?Accepted: (?P<accepted_tokens>\d+) tokens, Drafted: (?P<draft_tokens>\d+) tokens(?:, Per-position acceptance rate: (?P<acceptance_rate_position_list>[\d., naif]+?))?(?:, Avg Draft acceptance rate: (?P<acceptance_rate_avg_pct>{_NUM})%)?\s*$", identity=True, find="SpecDecoding metrics: "),
-    Signal("statistics", "speculation_v0", rf"Speculative metrics: Draft acceptance rate: (?P<acceptance_rate_v0>{_NUM}), System efficiency", identity=True, find="Speculative metrics: "),
+    Signal("statistics", "speculation", rf"SpecDecoding metrics: (?:Draft acceptance rate: (?P<acceptance_rate_pct>{NUMBER})%, )?(?:Mean acceptance length: (?P<mean_acceptance_length>{NUMBER}), )?.{{0,160}}?Accepted: (?P<accepted_tokens>\d+) tokens, Drafted: (?P<draft_tokens>\d+) tokens(?:, Per-position acceptance rate: (?P<acceptance_rate_position_list>[\d., naif]+?))?(?:, Avg Draft acceptance rate: (?P<acceptance_rate_avg_pct>{NUMBER})%)?\s*$", identity=True, find="SpecDecoding metrics: "),
+    Signal("statistics", "speculation_v0", rf"Speculative metrics: Draft acceptance rate: (?P<acceptance_rate_v0>{NUMBER}), System efficiency", identity=True, find="Speculative metrics: "),
     # Ends.
     Signal("stop", "shutdown_triggered", r"^\[shutdown\] API server: shutdown triggered"),
     Signal("stop", "shutdown_initiated", r"^Shutdown initiated \(timeout=", after_failure=True),
-    Signal("stop", "uvicorn", r"^Shutting down$", after_failure=True),
+    UVICORN_STOPS,
     Signal("stop", "fastapi", r"^Shutting down FastAPI HTTP server\.", after_failure=True),
     Signal("stop", "signal", r"^(?:Received signal \d+|Received SIG(?:TERM|INT)|Got signal SIG)"),
-    Signal("end", "uvicorn", r"^Finished server process \[\d+\]|^Application shutdown complete\."),
+    UVICORN_ENDED,
     Signal("death", "worker", r"^Worker proc (?P<dead>\S{1,80}) died unexpectedly(?: \(exit code: (?P<code>-?\d+|None)\))?"),
     Signal("death", "engine", r"^\[shutdown\] MPClient: engine core exited unexpectedly|^Engine core proc(?:ess)? (?P<dead>\S{1,80}) died unexpectedly"),
     Signal("death", "server", r"^Process (?P<dead>\S{1,80}) \(PID: \d+\) died with exit code (?P<code>-?\d+)"),
@@ -263,24 +259,7 @@ def normalise(metrics: Metrics, version: str | None) -> Metrics:
     return found
 
 
-MILESTONES = (
-    "launched",
-    "arguments_parsed",
-    "model_resolved",
-    "engine_started",
-    "loading_weights",
-    "loading_drafter",
-    "weights_loaded",
-    "compiling",
-    "bytecode_transformed",
-    "compiled",
-    "profiled",
-    "capturing_graphs",
-    "graphs_captured",
-    "engine_ready",
-    "server_starting",
-    "serving",
-)
+MILESTONES = milestones_of(SIGNALS)
 
 VLLM = Dialect(
     name="vllm",
