@@ -229,6 +229,19 @@ def _narrowed(table: pl.DataFrame) -> pl.DataFrame:
         for i, name in enumerate(names)
     )
     low, high, total = pl.col("drafts_low"), pl.col("drafts_high"), pl.col("accepted_tokens")
+    # All positions together first: where the drafts are many, the rounds below reach this slowly.
+    summed = pl.col("per_position").list.sum()
+    blur = _RATE_ERROR * pl.col("per_position").list.len()
+    known = (blur > 0) & summed.is_finite() & (total > 0)
+    table = table.with_columns(
+        pl.max_horizontal(
+            low, pl.when(known).then((total / (summed + blur) - _SLACK).ceil())
+        ).alias("drafts_low"),
+        pl.min_horizontal(
+            high,
+            pl.when(known & (summed > blur)).then((total / (summed - blur) + _SLACK).floor()),
+        ).alias("drafts_high"),
+    )
     for _ in range(_ROUNDS):
         table = table.with_columns(
             *(
