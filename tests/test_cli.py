@@ -136,6 +136,56 @@ def test_name_of_a_source_cannot_drive_the_terminal(tmp_path: Path) -> None:
     assert b"\x1b" not in run("diagnose", tmp_path).stdout
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("preflight", "--offline"),
+        ("preflight", "--offline", "--format", "json"),
+        ("preflight", "--offline", "--format", "sarif"),
+        ("preflight", "--offline", "--format", "markdown"),
+        ("stats",),
+        ("stats", "--format", "json"),
+        ("diagnose", "--format", "json"),
+        ("diagnose", "--format", "sarif"),
+        ("diagnose", "--format", "markdown"),
+    ],
+)
+def test_no_format_lets_a_name_drive_the_terminal(tmp_path: Path, command: tuple[str, ...]) -> None:
+    for name in ("a\x1b[31m\x9b1m\u202e.log", "b.log"):
+        content = "vllm serve model\n" if command[0] == "preflight" else FAILED
+        (tmp_path / name).write_text(content)
+
+    said = run(*command, *sorted(tmp_path.iterdir())).stdout.decode()
+
+    assert said
+    assert not {"\x1b", "\x9b", "\u202e"} & set(said)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("list", "mine"),
+        ("list", "mine", "--format", "json"),
+        ("show", "mine.own"),
+        ("lint",),
+        ("test", "mine.own"),
+    ],
+)
+def test_a_pack_of_rules_cannot_drive_the_terminal(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    pack = tmp_path / "mine"
+    pack.mkdir()
+    drives = "\x1b[31m\x9b1m\u202e"
+    text = rule_text("mine.own", {"line": "printed by nobody"}, title=f"T {drives}")
+    (pack / "own.yaml").write_text(text)
+
+    said = run("rules", *command, "--rules", pack).stdout.decode()
+
+    assert "mine" in said
+    assert not {"\x1b", "\x9b", "\u202e"} & set(said)
+
+
 # ------------------------------------------------------------------------------------------- output
 
 

@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from forensics.cli.options import (
+    REPORTS,
+    ApplyTo,
+    NoColor,
+    Output,
+    Quiet,
+    Report,
+    Rules,
+    Verbose,
+    check_format,
+)
+
 if TYPE_CHECKING:
     from forensics.analysis import Examined
     from forensics.launch.forms import Form
     from forensics.model import Context
     from forensics.reporters import View
-
-FORMATS = ("terminal", "text", "json", "markdown", "sarif")
 
 
 def diagnose(
@@ -25,12 +35,8 @@ def diagnose(
             "or - for standard input (the default)."
         ),
     ] = None,
-    format_: Annotated[
-        str, typer.Option("--format", "-f", help="terminal, text, json, markdown or sarif.")
-    ] = "terminal",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file.")
-    ] = None,
+    format_: Report = "terminal",
+    output: Output = None,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Also say which rules were considered and why they lost."),
@@ -53,31 +59,23 @@ def diagnose(
             "JSON, or docker:NAME.",
         ),
     ] = None,
-    apply_to: Annotated[
-        Path | None,
-        typer.Option("--apply-to", help="Write the corrected launch to this new file."),
-    ] = None,
+    apply_to: ApplyTo = None,
     max_bytes: Annotated[
         int | None,
         typer.Option("--max-bytes", min=1, help="Read at most so many bytes of a log, unpacked."),
     ] = None,
-    rules: Annotated[
-        list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
-    ] = None,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit code.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is folded.")] = False,
+    rules: Rules = None,
+    no_color: NoColor = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> int:
     """Name the root cause of a failed run, the lines that prove it, and what to change."""
     from forensics.cli import output as out
-    from forensics.errors import SourceError, UsageError
+    from forensics.errors import SourceError
 
-    if format_ not in FORMATS:
-        raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
+    check_format(format_, REPORTS)
     from forensics.analysis import corrected, examine_all, load_rules, prepare
     from forensics.cli.launches import write_new
-    from forensics.cli.output import say
-    from forensics.reporters import View
     from forensics.reporters.runs import failed
     from forensics.sources import find
     from forensics.unpacking import Limits
@@ -90,8 +88,7 @@ def diagnose(
     if form is not None:
         known = _with_launch(known, form, names[0])
     engine = prepare(load_rules(rules or []))
-    color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
-    view = View(width=out.width(), color=color, several=len(names) > 1, verbose=verbose)
+    view = out.view(format_, output, no_color=no_color, verbose=verbose, several=len(names) > 1)
     anything, broken, texts, last = False, False, [], None
     for name in names:
         try:
@@ -100,7 +97,7 @@ def diagnose(
             if len(names) == 1:
                 raise
             # One bad file among many costs its own line, not the others.
-            say(str(error))
+            out.say(str(error))
             broken = True
             continue
         anything |= any(failed(diagnosis) for diagnosis, _, _ in results)

@@ -8,8 +8,12 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forensics.errors import UsageError
+
+if TYPE_CHECKING:
+    from forensics.reporters.view import View
 
 
 def use_color(*, no_color: bool, to_file: bool) -> bool:
@@ -28,6 +32,16 @@ def width() -> int:
     if not _on_terminal() and "COLUMNS" not in os.environ:
         return 80
     return max(40, min(100, shutil.get_terminal_size((80, 24)).columns))
+
+
+def view(
+    format_: str, target: Path | None, *, no_color: bool, verbose: bool, several: bool = False
+) -> View:
+    """Return how a report is shown that goes to a file, or to standard output where None."""
+    from forensics.reporters.view import View
+
+    color = format_ == "terminal" and use_color(no_color=no_color, to_file=target is not None)
+    return View(width=width(), color=color, several=several, verbose=verbose)
 
 
 def write(text: str, target: Path | None) -> None:

@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-FORMATS = ("terminal", "text", "json", "markdown", "sarif")
+from forensics.cli.options import (
+    REPORTS,
+    ApplyTo,
+    NoColor,
+    Output,
+    Quiet,
+    Report,
+    Rules,
+    Verbose,
+    check_format,
+)
 
 
 def preflight(
@@ -19,16 +29,9 @@ def preflight(
             metavar="LAUNCH...",
         ),
     ],
-    format_: Annotated[
-        str, typer.Option("--format", "-f", help="terminal, text, json, markdown or sarif.")
-    ] = "terminal",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file.")
-    ] = None,
-    apply_to: Annotated[
-        Path | None,
-        typer.Option("--apply-to", help="Write the corrected launch to this new file."),
-    ] = None,
+    format_: Report = "terminal",
+    output: Output = None,
+    apply_to: ApplyTo = None,
     engine_version: Annotated[
         str | None,
         typer.Option("--engine-version", help="The server's version, if the image does not tell."),
@@ -52,12 +55,10 @@ def preflight(
     explain: Annotated[
         bool, typer.Option("--explain", help="Also say which rules could not be told.")
     ] = False,
-    rules: Annotated[
-        list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
-    ] = None,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit code.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is folded.")] = False,
+    rules: Rules = None,
+    no_color: NoColor = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> int:
     """Check launch commands before they are started, and hand back corrected ones."""
     from forensics.analysis import load_rules, prepare
@@ -66,10 +67,8 @@ def preflight(
     from forensics.errors import UsageError
     from forensics.launch.model import NothingStarted
     from forensics.model import Hardware
-    from forensics.reporters import View
 
-    if format_ not in FORMATS:
-        raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
+    check_format(format_, REPORTS)
     out.refuse_overwrite(output, launch)
     stated = Hardware(gpu, compute_capability, arch)
     engine = prepare(load_rules(rules or []))
@@ -82,13 +81,7 @@ def preflight(
                 raise
     if apply_to is not None and len(checked) != 1:
         raise UsageError("--apply-to takes one launch", f"these are {len(checked)}")
-    view = View(
-        width=out.width(),
-        color=format_ == "terminal"
-        and out.use_color(no_color=no_color, to_file=output is not None),
-        several=len(checked) > 1,
-        verbose=verbose,
-    )
+    view = out.view(format_, output, no_color=no_color, verbose=verbose, several=len(checked) > 1)
     text = _text(checked, format_, view, explain=explain)
     if output is not None or not quiet:
         out.write(text, output)
@@ -135,6 +128,7 @@ def _text(checked: list[Any], format_: str, view: Any, *, explain: bool) -> str:
     from msgspec.structs import replace
 
     from forensics.reporters import REPORTERS, preflight, sarif
+    from forensics.reporters.view import visible
 
     if format_ == "sarif":
         return sarif.dump([one.diagnosis for one in checked])
@@ -144,6 +138,6 @@ def _text(checked: list[Any], format_: str, view: Any, *, explain: bool) -> str:
         own = replace(view, considered=one.triage.considered if explain else None)
         text = render(one.diagnosis, own)
         if view.several and format_ in {"terminal", "text"}:
-            text = f"== {one.diagnosis.source.name}\n{text}"
+            text = f"== {visible(one.diagnosis.source.name)}\n{text}"
         texts.append(text)
     return "".join(texts)

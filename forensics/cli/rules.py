@@ -8,29 +8,25 @@ from typing import Annotated
 
 import typer
 
+from forensics.cli.options import Output, Rules, check_format
+
 app = typer.Typer(help="The rule packs.", no_args_is_help=True, rich_markup_mode=None)
-Folders = Annotated[
-    list[Path] | None, typer.Option("--rules", help="A folder with more rules (repeatable).")
-]
 
 
 @app.command(name="list")
 def list_(
     family: Annotated[str | None, typer.Argument(help="Only ids that begin with this.")] = None,
-    rules: Folders = None,
+    rules: Rules = None,
     format_: Annotated[str, typer.Option("--format", "-f", help="terminal or json.")] = "terminal",
 ) -> int:
     """List the rules: id, role and title."""
-    import msgspec
-
     from forensics.analysis import load_rules
     from forensics.cli import output
     from forensics.errors import UsageError
     from forensics.reporters.rule import placeholders_as_words
-    from forensics.reporters.view import cut
+    from forensics.reporters.view import as_json, cut, visible
 
-    if format_ not in {"terminal", "json"}:
-        raise UsageError(f"--format {format_} is not known", "terminal or json")
+    check_format(format_, ("terminal", "json"))
     found = [r for r in load_rules(rules or []).rules if r.id.startswith(family or "")]
     if not found:
         raise UsageError(f"no rule begins with {family}", "see `forensics rules list`")
@@ -42,12 +38,13 @@ def list_(
             }
             for r in found
         ]
-        output.write(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n", None)
+        output.write(as_json(rows), None)
         return 0
     wide = max(len(r.id) for r in found)
     room = output.width() if sys.stdout.isatty() else sys.maxsize
     lines = [
-        cut(f"{r.id:<{wide}}  {r.role:<12}  {placeholders_as_words(r.title)}", room) for r in found
+        cut(visible(f"{r.id:<{wide}}  {r.role:<12}  {placeholders_as_words(r.title)}"), room)
+        for r in found
     ]
     output.write("\n".join([*lines, f"{len(found)} rules", ""]), None)
     return 0
@@ -56,7 +53,7 @@ def list_(
 @app.command()
 def show(
     rule_id: Annotated[str, typer.Argument(help="Its id.")],
-    rules: Folders = None,
+    rules: Rules = None,
 ) -> int:
     """Show one rule: what it looks for, why, what to do, and its file."""
     from forensics.analysis import load_rules
@@ -81,12 +78,13 @@ def lint(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Only these rule files, as part of the pack.")
     ] = None,
-    rules: Folders = None,
+    rules: Rules = None,
 ) -> int:
     """Check schema, patterns and habits of all rules; report every problem at once."""
     from forensics import rulelint, ruleset
     from forensics.cli import output
     from forensics.errors import RuleError, UsageError
+    from forensics.reporters.view import visible
 
     loaded, errors = ruleset.load_all(rules or [])
     problems = [] if files else [str(error) for error in errors]
@@ -110,14 +108,14 @@ def lint(
     ]
     checked = len(files) if files else len(loaded.rules)
     said = f"{checked} rules, {len(problems)} problems"
-    output.write("\n".join([*problems, said, ""]), None)
+    output.write("\n".join([*map(visible, problems), said, ""]), None)
     return 2 if problems else 0
 
 
 @app.command()
 def test(
     rule: Annotated[list[str] | None, typer.Argument(help="Ids of rules; all if none.")] = None,
-    rules: Folders = None,
+    rules: Rules = None,
     samples: Annotated[
         Path | None, typer.Option("--samples", help="A folder of samples (default: ./samples).")
     ] = None,
@@ -127,6 +125,7 @@ def test(
     from forensics.analysis import prepare
     from forensics.cli import output
     from forensics.errors import UsageError
+    from forensics.reporters.view import visible
 
     loaded = ruleset.load(rules or [])
     for name in rule or []:
@@ -141,22 +140,18 @@ def test(
         f"{count.rules} rules, {count.positives} positive tests, {count.near_misses} near misses, "
         f"{count.samples} samples, {count.cells} pairs of rule and text: {len(problems)} problems"
     )
-    output.write("\n".join([*lines, ""]), None)
+    output.write("\n".join([*map(visible, lines), ""]), None)
     return 1 if problems else 0
 
 
 @app.command()
 def schema(
-    output_: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file.")
-    ] = None,
+    output_: Output = None,
 ) -> int:
     """Print the JSON Schema of a rule file, for editors."""
-    import msgspec
-
     from forensics import ruleset
     from forensics.cli import output
+    from forensics.reporters.view import as_json
 
-    text = msgspec.json.format(msgspec.json.encode(ruleset.json_schema()), indent=2).decode()
-    output.write(text + "\n", output_)
+    output.write(as_json(ruleset.json_schema()), output_)
     return 0

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forensics.cli.options import NoColor, Output, Quiet, Verbose, check_format
+
 if TYPE_CHECKING:
     from forensics.reporters.view import View
     from forensics.statistics.model import Counters, Report
@@ -25,9 +27,7 @@ def stats(
     format_: Annotated[
         str, typer.Option("--format", "-f", help="terminal, text, json, csv, parquet or html.")
     ] = "terminal",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file.")
-    ] = None,
+    output: Output = None,
     bench: Annotated[
         list[Path] | None,
         typer.Option("--bench", help="A benchmark result to read beside the log (repeatable)."),
@@ -43,20 +43,16 @@ def stats(
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, help="Seconds between two looks (--follow).")
     ] = 2.0,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit code.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what is folded.")] = False,
+    no_color: NoColor = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> int:
     """Show acceptance, throughput and start-up times of a log, and what to do about them."""
     from forensics.analysis import load_rules
     from forensics.cli import output as out
-    from forensics.errors import UsageError
-    from forensics.reporters.view import View
 
-    if format_ not in FORMATS:
-        raise UsageError(f"--format {format_} is not known", f"one of {', '.join(FORMATS)}")
-    color = format_ == "terminal" and out.use_color(no_color=no_color, to_file=output is not None)
-    view = View(width=out.width(), color=color, verbose=verbose)
+    check_format(format_, FORMATS)
+    view = out.view(format_, output, no_color=no_color, verbose=verbose)
     tables = load_rules([]).tables
     names = source or ([] if bench else ["-"])
     out.refuse_overwrite(output, [*names, *map(str, bench or [])])

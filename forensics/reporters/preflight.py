@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
 from rich.text import Text
 
 from forensics.model import Diagnosis, Finding
-from forensics.reporters import launch
-from forensics.reporters.view import View, visible, wrap
+from forensics.reporters.page import Page
+from forensics.reporters.view import View, visible
 
 _HEADS = {
     "fatal": ("WILL FAIL", "bold red"),
@@ -22,36 +19,15 @@ _MARKS = {"fatal": "bold red", "error": "bold red", "warning": "bold yellow", "i
 
 def render(diagnosis: Diagnosis, view: View) -> str:
     """Return the report as text, with terminal styles if the view has colour."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=view.width,
-        force_terminal=view.color,
-        color_system="standard" if view.color else None,
-        no_color=not view.color,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=True,
-        legacy_windows=False,
-    )
-    page = _Page(console, diagnosis, view)
+    page = _Page(diagnosis, view)
     page.all()
-    return out.getvalue()
+    return page.written()
 
 
-class _Page:
-    def __init__(self, console: Console, diagnosis: Diagnosis, view: View) -> None:
-        self._console, self._diagnosis, self._view = console, diagnosis, view
-
-    def _print(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style))
-
-    def _wrap(
-        self, text: str, indent: str = "  ", style: str = "", first: str | None = None
-    ) -> None:
-        for line in wrap(text, self._view.width, indent if first is None else first, indent):
-            self._print(line, style)
+class _Page(Page):
+    def __init__(self, diagnosis: Diagnosis, view: View) -> None:
+        super().__init__(view)
+        self._diagnosis = diagnosis
 
     def all(self) -> None:
         findings = self._diagnosis.findings
@@ -61,7 +37,7 @@ class _Page:
             word, style = "INCOMPLETE", "bold yellow"
         head = Text(f"{word}  ", style=style)
         head.append(visible(self._counted()), style="bold")
-        self._console.print(head)
+        self._line(head)
         self._wrap(self._subject(), style="dim")
         for finding in findings:
             if finding.severity != "info" or self._view.verbose:
@@ -69,17 +45,13 @@ class _Page:
         self._hints([f for f in findings if f.severity == "info"])
         suggested = self._diagnosis.suggested_launch
         if suggested is not None:
-            self._print("")
-            for line in launch.lines(
-                suggested, self._view.width, color=self._view.color, verbose=self._view.verbose
-            ):
-                self._console.print(Text.assemble(*line) if line else Text(""))
+            self._corrected(suggested)
         self._list("What could not be checked", self._diagnosis.limits)
         if self._view.considered is not None:
             said = [f"{one.rule}: {one.result}. {one.why}" for one in self._view.considered]
             self._list("Rules considered", said)
         if self._view.several:
-            self._print("")
+            self._line()
 
     def _counted(self) -> str:
         counts: dict[str, int] = {}
@@ -103,25 +75,17 @@ class _Page:
         return ", ".join(parts)
 
     def _finding(self, finding: Finding) -> None:
-        self._print("")
+        self._line()
         self._wrap(
-            f"{finding.title} [{finding.severity}]", indent="", style=_MARKS[finding.severity]
+            f"{finding.title} [{finding.severity}]", indent=0, style=_MARKS[finding.severity]
         )
         for citation in finding.evidence:
-            self._print(f"  {citation.line:>4} | {visible(citation.text)}", "dim")
+            self._line(f"  {citation.line:>4} | {visible(citation.text)}", "dim")
         self._wrap(finding.cause)
         for fix in finding.fixes[: None if self._view.verbose else 2]:
-            self._wrap(f"{fix.text.rstrip('.')}: {fix.why}", indent="    ", first="  > ")
+            self._wrap(f"{fix.text.rstrip('.')}: {fix.why}", indent=4, first="  > ")
 
     def _hints(self, findings: list[Finding]) -> None:
         if self._view.verbose:
             return
         self._list("Remarks (-v tells more)", [f.title for f in findings])
-
-    def _list(self, title: str, texts: list[str]) -> None:
-        if not texts:
-            return
-        self._print("")
-        self._print(title, "bold")
-        for text in texts:
-            self._wrap(text, indent="    ", first="  - ", style="dim")

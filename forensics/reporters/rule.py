@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from forensics.reporters.view import wrap
+from forensics.reporters.view import visible, wrap
 from forensics.rules_schema import Rule
 from forensics.ruleset import patterns_of, walk
 
@@ -27,7 +27,7 @@ def render(rule: Rule, file: str, width: int) -> str:
         words = placeholders_as_words(re.sub(r"\s*\n\s*", " ", text).strip())
         return wrap(words, width, indent, indent)
 
-    out = [rule.id, *block(rule.title), f"  {rule.severity}, {rule.role}, in {file}", ""]
+    out = [rule.id, *block(rule.title), f"  {rule.severity}, {rule.role}, in {visible(file)}", ""]
     out += ["Looks for"]
     for condition in walk(rule.match):
         for pattern in patterns_of(condition):
@@ -43,5 +43,5 @@ def render(rule: Rule, file: str, width: int) -> str:
         if text:
             out += [title, *block(text), ""]
     if rule.references:
-        out += ["References", *(f"  {address}" for address in rule.references), ""]
+        out += ["References", *(f"  {visible(address)}" for address in rule.references), ""]
     return "\n".join(out)

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from forensics.model import Diagnosis, Finding
-from forensics.reporters.view import View, visible
+from forensics.reporters.view import View, escaped, visible
 
 _LEVELS = {"fatal": "error", "error": "error", "warning": "warning", "info": "note"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -51,7 +51,7 @@ def dump(diagnoses: list[Diagnosis], *, compact: bool = False) -> str:
         ],
     }
     text = json.dumps(log, ensure_ascii=False, indent=None if compact else 2)
-    return text + "\n"
+    return escaped(text) + "\n"
 
 
 def _result(

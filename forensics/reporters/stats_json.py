@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
+from forensics.reporters.view import as_json
 from forensics.statistics.model import Report
 
 
 def render(reports: Sequence[Report]) -> str:
     """Return the statistics as JSON."""
-    encoded = [msgspec.json.encode(report.stats) for report in reports]
-    if len(encoded) == 1:
-        encoded = [msgspec.json.format(encoded[0], indent=2)]
-    return "".join(f"{one.decode()}\n" for one in encoded)
+    return "".join(as_json(report.stats, one_line=len(reports) > 1) for report in reports)

@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import io
-import textwrap
 from collections.abc import Sequence
 
 import polars as pl
-from rich.console import Console
-from rich.text import Text
 
 from forensics.model import Finding
+from forensics.reporters.page import Page
 from forensics.reporters.view import View, cut, visible
 from forensics.statistics.advice import gain
 from forensics.statistics.benchfiles import by_length
@@ -36,31 +33,17 @@ def render(report: Report, view: View, *, figures_only: bool = False) -> str:
         view: How.
         figures_only: Leave out plots and advice.
     """
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=view.width,
-        force_terminal=view.color,
-        color_system="standard" if view.color else None,
-        no_color=not view.color,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=True,
-        legacy_windows=False,
-    )
-    page = _Page(console, report, view)
+    page = _Page(report, view)
     page.figures()
     if not figures_only:
         page.conclusions()
-    return out.getvalue()
+    return page.written()
 
 
-class _Page:
-    def __init__(self, console: Console, report: Report, view: View) -> None:
-        self._console = console
+class _Page(Page):
+    def __init__(self, report: Report, view: View) -> None:
+        super().__init__(view)
         self._report = report
-        self._view = view
 
     def figures(self) -> None:
         """Print tables."""
@@ -90,27 +73,9 @@ class _Page:
         """Print plots, advice and limits."""
         self._plots()
         self._advice()
-        self._limits()
+        self._list("What could not be known", self._report.limits)
 
     # --- pieces --------------------------------------------------------------------------------
-
-    def _line(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style))
-
-    def _wrap(self, text: str, indent: int, style: str = "", first: str | None = None) -> None:
-        lead = " " * indent
-        for line in textwrap.wrap(
-            visible(text),
-            width=self._view.width,
-            initial_indent=lead if first is None else first,
-            subsequent_indent=lead,
-            break_on_hyphens=False,
-        ):
-            self._line(line, style)
-
-    def _title(self, text: str) -> None:
-        self._line("")
-        self._wrap(text, 0, "bold")
 
     def _subject(self) -> None:
         run, source = self._report.run, self._report.stats.source
@@ -332,12 +297,6 @@ class _Page:
         lines = ", ".join(str(e.line) for e in finding.evidence)
         if lines:
             self._line(f"    lines {lines}", "dim")
-
-    def _limits(self) -> None:
-        if self._report.limits:
-            self._title("What could not be known")
-            for text in self._report.limits:
-                self._wrap(text, 4, "dim", "  - ")
 
 
 def _plain(value: float) -> str:

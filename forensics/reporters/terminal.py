@@ -6,15 +6,13 @@ say. Every piece of untrusted text goes through `visible`.
 
 from __future__ import annotations
 
-import io
 import shlex
 
-from rich.console import Console
 from rich.text import Text
 
 from forensics.model import Citation, Diagnosis, Finding, FixAdvice, Record, RootCause
 from forensics.records import understand
-from forensics.reporters import launch
+from forensics.reporters.page import Page
 from forensics.reporters.view import View, cut, visible, wrap
 
 _VERDICTS = {
@@ -33,26 +31,11 @@ _OUTCOMES = {
     "starting": "was starting when the log ends",
     "unknown": "how it ended is not known",
 }
+#: Milestones whose name says too little; the others are shown as they are called.
 _MILESTONES = {
-    "launched": "launched",
     "devices_found": "GPUs looked for",
-    "arguments_parsed": "arguments parsed",
-    "model_resolved": "model resolved",
-    "engine_started": "engine started",
-    "loading_weights": "loading weights",
     "loading_drafter": "loading the drafter",
-    "weights_loaded": "weights loaded",
-    "compiling": "compiling",
-    "bytecode_transformed": "bytecode transformed",
-    "compiled": "compiled",
-    "cache_allocated": "cache allocated",
     "profiled": "memory profiled",
-    "capturing_graphs": "capturing graphs",
-    "graphs_captured": "graphs captured",
-    "warming_up": "warming up",
-    "engine_ready": "engine ready",
-    "server_starting": "server starting",
-    "serving": "serving",
 }
 _SAFETY = {"safe": "", "review": "review", "lossy": "costs quality or speed"}
 _SYMPTOMS_SHOWN = 6
@@ -61,27 +44,18 @@ _ROOT_LINES = 6
 
 def render(diagnosis: Diagnosis, view: View) -> str:
     """Return the report as text, with terminal styles if the view has colour."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=view.width,
-        force_terminal=view.color,
-        color_system="standard" if view.color else None,
-        no_color=not view.color,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=True,
-        legacy_windows=False,
-    )
-    page = _Page(console, diagnosis, view)
+    page = _Page(diagnosis, view)
     page.all()
-    return out.getvalue()
+    return page.written()
 
 
 def _record(text: str) -> Record:
     """Return a quoted line, understood: its prefix apart from its message."""
     return understand(text.encode("utf-8", "surrogateescape"), 0)
+
+
+def _phase(milestone: str) -> str:
+    return _MILESTONES.get(milestone, milestone.replace("_", " "))
 
 
 def _exact(fix: FixAdvice) -> str | None:
@@ -100,11 +74,10 @@ def _exact(fix: FixAdvice) -> str | None:
     return None
 
 
-class _Page:
-    def __init__(self, console: Console, diagnosis: Diagnosis, view: View) -> None:
-        self._console = console
+class _Page(Page):
+    def __init__(self, diagnosis: Diagnosis, view: View) -> None:
+        super().__init__(view)
         self._diagnosis = diagnosis
-        self._view = view
         self._width = view.width
 
     def all(self) -> None:
@@ -120,25 +93,12 @@ class _Page:
             self._others([f for f in found if f.role == role], title)
         self._symptoms([f for f in found if f.role == "symptom"])
         self._timeline()
-        self._limits()
+        self._list("What could not be known", self._diagnosis.limits)
         self._explain()
         if self._view.several:
-            self._line("")
+            self._line()
 
     # --- pieces --------------------------------------------------------------------------------
-
-    def _line(self, text: str | Text, style: str = "") -> None:
-        self._console.print(Text(text, style=style) if isinstance(text, str) else text)
-
-    def _wrap(self, text: str, indent: int = 2, style: str = "", first: str | None = None) -> None:
-        lead = " " * indent
-        lines = wrap(text, self._width, first if first is not None else lead, lead)
-        for line in lines:
-            self._line(line, style)
-
-    def _title(self, text: str) -> None:
-        self._line("")
-        self._line(text, "bold")
 
     def _verdict(self, root: Finding | None) -> None:
         diagnosis = self._diagnosis
@@ -178,8 +138,7 @@ class _Page:
             "starting",
             "killed",
         }:
-            last = _MILESTONES.get(diagnosis.last_milestone, diagnosis.last_milestone)
-            ended += f" (last reached: {last})"
+            ended += f" (last reached: {_phase(diagnosis.last_milestone)})"
         if run.exit_code is not None:
             ended += f", exit code {run.exit_code}"
         return f"{', '.join(parts)}: {ended}"
@@ -191,7 +150,7 @@ class _Page:
         self._title("Root cause")
         self._quote(cause)
         if root is not None:
-            self._line("")
+            self._line()
             self._wrap(root.cause)
             if root.count > 1:
                 self._wrap(f"Printed {root.count} times.", style="dim")
@@ -199,7 +158,7 @@ class _Page:
                 if other.line != cause.line:
                     self._cite(other)
         elif cause.exception is not None and cause.exception.message:
-            self._line("")
+            self._line()
             self._wrap(f"Fingerprint {cause.fingerprint}, for searching other runs.", style="dim")
 
     def _quote(self, cause: RootCause) -> None:
@@ -264,10 +223,7 @@ class _Page:
         suggested = self._diagnosis.suggested_launch
         if suggested is None or (suggested.kind == "log" and not self._view.verbose):
             return
-        self._line("")
-        view = self._view
-        for line in launch.lines(suggested, self._width, color=view.color, verbose=view.verbose):
-            self._line(Text.assemble(*line) if line else Text(""))
+        self._corrected(suggested)
 
     def _next_steps(self) -> None:
         steps = self._diagnosis.next_steps
@@ -312,24 +268,14 @@ class _Page:
             return
         self._title("Timeline")
         for milestone in timeline:
-            name = _MILESTONES.get(milestone.milestone, milestone.milestone)
             when = f"{milestone.seconds:9.0f} s" if milestone.seconds is not None else " " * 11
-            self._line(f"{when}  {name:<24} line {milestone.line}", "dim")
-
-    def _limits(self) -> None:
-        limits = self._diagnosis.limits
-        if not limits:
-            return
-        self._title("What could not be known")
-        for text in limits:
-            self._wrap(text, indent=4, first="  - ", style="dim")
+            self._line(f"{when}  {_phase(milestone.milestone):<24} line {milestone.line}", "dim")
 
     def _explain(self) -> None:
         considered = self._view.considered
         if considered is None:
             return
-        self._title("Rules considered")
         if not considered:
+            self._title("Rules considered")
             self._line("  no rule had a line in this log", "dim")
-        for one in considered:
-            self._wrap(f"{one.rule}: {one.result}. {one.why}", indent=4, first="  - ", style="dim")
+        self._list("Rules considered", (f"{c.rule}: {c.result}. {c.why}" for c in considered))

@@ -7,6 +7,7 @@ import textwrap
 import unicodedata
 from collections.abc import Mapping
 
+import msgspec
 from msgspec import Struct
 
 from forensics.model import Excerpt
@@ -61,6 +62,17 @@ def escaped(json_text: str) -> str:
     Line ends and blanks between the values stay: in strings JSON escapes those by itself.
     """
     return _UNSAFE.sub(lambda m: m[0] if m[0] in "\n\r" else _json_escape(ord(m[0])), json_text)
+
+
+def as_json(value: object, *, one_line: bool = False) -> str:
+    """Return a value as JSON that ends its line, indented unless it shall take only one.
+
+    Nothing in it can drive a terminal (see `escaped`).
+    """
+    encoded = msgspec.json.encode(value)
+    if not one_line:
+        encoded = msgspec.json.format(encoded, indent=2)
+    return escaped(encoded.decode()) + "\n"
 
 
 def _json_escape(code: int) -> str:
