@@ -1,18 +1,24 @@
 """Secrets out of everything that is shown or written.
 
-Values keep their length class no longer than needed to recognise that something stood there:
-a secret becomes `***`. Known token shapes are masked anywhere, and the values of arguments,
-variables and headers whose names say that they are secret.
+A secret becomes `***` where text is shown, and as many stars as it had characters where bytes are
+kept (`masked`), so that offsets stay true. Known token shapes are masked anywhere, and the values
+of arguments, variables and headers whose names say that they are secret; both also inside JSON
+strings, where quotes and controls stand escaped, and behind terminal colours.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 MASK = "***"
+#: Where a word may begin also after a letter: after an escape of JSON or of a terminal.
+_ESCAPED = r"(?<=\\[nrtbf])|(?<=\\u00[0-9a-f]{2})|(?<=[\[;]\dm)|(?<=[\[;]\d\dm)|(?<=\[m)"
+_LEFT = rf"(?:(?<![A-Za-z0-9_])|{_ESCAPED})"
+_EDGE = rf"(?:(?<![\w-])|{_ESCAPED})"
 _TOKENS = re.compile(
-    r"\b(?:"
+    rf"{_LEFT}(?:"
     r"hf_[A-Za-z0-9]{20,}|sk-(?:[A-Za-z]+-)?[A-Za-z0-9_-]{20,}|nvapi-[A-Za-z0-9_-]{20,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"
     r"|glpat-[A-Za-z0-9_-]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[A-Za-z0-9_-]{35}"
@@ -21,23 +27,39 @@ _TOKENS = re.compile(
 )
 _NAME = (
     r"(?:[\w.-]{0,40}?(?:api[_-]?key|secret|passw(?:or)?d|credential|private[_-]?key|access[_-]?key"
-    r"|auth[_-]?token|(?<![a-z])token(?!iz|s\b|_id|_len|s_)|hf_token)[\w.-]{0,10})"
+    rf"|auth[_-]?token|(?:(?<![a-z])|{_ESCAPED})token(?!iz|s\b|_id|_len|s_)|hf_token)[\w.-]{{0,10}})"
 )
+#: A quote, perhaps escaped as often as JSON inside JSON inside JSON does.
+_QUOTE = r"\\{0,7}['\"]"
 _PAIR = re.compile(
-    rf"(?P<name>(?<![\w-])(?:--)?{_NAME})(?P<sep>['\"]?\s*(?:=|:\s?|\s(?=[^\s-]))\s*)"
-    r"(?P<quote>['\"]?)(?P<value>[^\s'\",)}\]]{6,})(?P=quote)",
+    rf"(?P<name>{_EDGE}(?:--)?{_NAME})"
+    rf"(?P<sep>(?:{_QUOTE})?\s*(?:=|:\s?|(?:{_QUOTE})?,?\s(?=[^\s-]))\s*)"
+    rf"(?:(?P<list>\[\s*{_QUOTE}[^\]]{{1,4000}}\])"
+    rf"|(?P<quote>(?:{_QUOTE})?)(?P<value>[^\s'\",)}}\]\\]{{6,}}))",
     re.IGNORECASE,
 )
-_BEARER = re.compile(r"(?P<head>\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{12,}")
-_URL = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,80}:)[^\s/@]{1,200}(?=@)")
+_ITEM = re.compile(rf"(?<=['\"])[^'\",\\\s][^'\"\\]{{0,400}}(?={_QUOTE})")
+_BEARER = re.compile(r"(?P<head>\b(?:Bearer|Basic)\s+)(?P<secret>[A-Za-z0-9._~+/=-]{12,})")
+_URL = re.compile(
+    r"(?P<head>[a-zA-Z][a-zA-Z0-9+.-]{1,20}://[^\s/:@]{1,80}:)(?P<secret>[^\s/@]{1,200})(?=@)"
+)
 _SIGNED = re.compile(
-    r"(?P<head>[?&](?:sig|signature|x-amz-(?:signature|credential|security-token)|access_token"
-    r"|api[_-]?key|x-goog-signature)=)[^&\s'\"]{6,}",
+    r"(?P<head>(?:[?&]|\\u0026)(?:sig|signature|x-amz-(?:signature|credential|security-token)"
+    r"|access_token|api[_-]?key|x-goog-signature)=)(?P<secret>[^&\s'\"\\]{6,})",
     re.IGNORECASE,
 )
 _KEY = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL
 )
+#: What any pair holds: quick to look for.
+_CORE = re.compile(
+    r"(?:key|secret|passw(?:or)?d|credential|token(?!iz|s\b|_id|_len|s_))[\w.-]{0,10}"
+    r"(?:['\"\\]{0,8}\s*[=:]|['\"\\]{0,8},?\s(?=[^\s-]))",
+    re.IGNORECASE,
+)
+#: What of a name stands before that; so much of it at most.
+_BEFORE = re.compile(rf"(?s:.*){_EDGE}(?=[\w.-]*\Z)")
+_PREFIX = 42
 _SECRET_NAME = re.compile(rf"^(?:--)?{_NAME}$", re.IGNORECASE)
 _HINTS = re.compile(
     r"hf_|sk-|nvapi|AKIA|ASIA|gh[pousr]_|github_pat|glpat|xox|AIza|eyJ|key|secret|passw|credential"
@@ -48,27 +70,60 @@ _HINTS = re.compile(
 
 def text(value: str) -> str:
     """Return a text without the secrets it may hold."""
-    if not _HINTS.search(value):
-        return value
-    value = _KEY.sub(MASK, value)
-    value = _TOKENS.sub(MASK, value)
-    value = _BEARER.sub(rf"\g<head>{MASK}", value)
-    value = _URL.sub(rf"\g<head>{MASK}", value)
-    value = _SIGNED.sub(rf"\g<head>{MASK}", value)
-    return _PAIR.sub(_pair, value)
+    return _without(value, lambda _: MASK) if _HINTS.search(value) else value
 
 
-def _pair(found: re.Match[str]) -> str:
+def masked(line: bytes) -> bytes:
+    """Return a line as it is kept: each byte of a secret in it is a star, the rest stays.
+
+    Args:
+        line: One line in any envelope, any bytes.
+
+    Returns:
+        As many bytes as were given.
+    """
+    # In Latin-1 each byte is one character, so that nothing is lost and no length changes.
+    return _without(line.decode("latin-1"), lambda secret: "*" * len(secret)).encode("latin-1")
+
+
+def _without(value: str, mask: Callable[[str], str]) -> str:
+    value = _KEY.sub(lambda m: mask(m[0]), value)
+    value = _TOKENS.sub(lambda m: mask(m[0]), value)
+    for pattern in (_BEARER, _URL, _SIGNED):
+        value = pattern.sub(lambda m: m["head"] + mask(m["secret"]), value)
+    return _pairs(value, mask)
+
+
+def _pairs(value: str, mask: Callable[[str], str]) -> str:
+    """Mask the values of secret names: pairs are looked for only where a name may stand."""
+    out, done = [], 0
+    for core in _CORE.finditer(value):
+        if core.start() < done:
+            continue
+        before = _BEFORE.search(value, max(done, core.start() - _PREFIX), core.start())
+        found = _PAIR.match(value, before.end() if before else core.start())
+        if found is not None:
+            out += [value[done : found.start()], _pair(found, mask)]
+            done = found.end()
+    return "".join((*out, value[done:])) if out else value
+
+
+def _pair(found: re.Match[str], mask: Callable[[str], str]) -> str:
+    if found["list"] is not None:
+        items = _ITEM.sub(lambda m: mask(m[0]), found["list"])
+        return f"{found['name']}{found['sep']}{items}"
     value = found["value"]
     # Numbers, booleans and words of prose are no secrets (`max_tokens: 512`, `token: invalid`).
     harmless = value.lower() in {"none", "null", "true", "false", "invalid", "missing"}
     if harmless or value.replace(".", "").isdecimal() or value.startswith(("{", "[", "<", MASK)):
         return found[0]
-    if ":" in found["sep"] and "'" not in found[0] and '"' not in found[0] and value.isalpha():
+    quoted = "'" in found[0] or '"' in found[0]
+    if ":" in found["sep"] and not quoted and value.isalpha():
         return found[0]
-    if found["sep"].isspace() and not found["name"].startswith("--"):
+    spaced = not ({"=", ":"} & set(found["sep"]))
+    if spaced and not found["name"].startswith("--"):
         return found[0]
-    return f"{found['name']}{found['sep']}{found['quote']}{MASK}{found['quote']}"
+    return f"{found['name']}{found['sep']}{found['quote']}{mask(value)}"
 
 
 def is_secret(name: str) -> bool:
