@@ -169,13 +169,26 @@ def examine_all(
         opened, stated = live.open_live(source, limits)
     else:
         opened = open_source(source, limits)
+    known = context or stated or context_beside(source)
+    return examine_opened(opened, engine, known, launch or launch_beside(source))
+
+
+def examine_opened(
+    opened: Opened, engine: Engine, context: Context, launch: Form | None
+) -> list[Examined]:
+    """Diagnose every run in a source that is open; it is closed afterwards.
+
+    Args:
+        opened: The source.
+        engine: Rules made ready.
+        context: What is known beside the log.
+        launch: What started the server; rebuilt from the log's own arguments if None.
+    """
     try:
-        known = context or stated or context_beside(source)
-        found = examine_runs(opened, engine, known)
+        found = examine_runs(opened, engine, context)
     finally:
         opened.file.close()
-    form = launch or launch_beside(source)
-    return [_with_suggestion(one, form) for one in found]
+    return [_with_suggestion(one, launch) for one in found]
 
 
 def _with_suggestion(examined: Examined, launch: Form | None) -> Examined:
@@ -337,7 +350,9 @@ def _limits(evidence: Evidence) -> Iterator[str]:
     """Yield what could not be known."""
     if not evidence.head_complete:
         yield "the log does not begin where the server began: what it said before is not known"
-    if evidence.ending == "cut":
+    if evidence.ending == "cut" and evidence.context.whole:
+        yield "the log simply stops, and nothing of it is missing: it was ended from outside"
+    elif evidence.ending == "cut":
         yield (
             "the log simply stops: the server was still running, was killed from outside, "
             "or the log was cut"

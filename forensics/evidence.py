@@ -557,7 +557,7 @@ class Builder:
         truncated = [*source.truncated]
         if not head:
             truncated.append("head")
-        if ending == "cut" and "tail" not in truncated:
+        if ending == "cut" and not context.whole and "tail" not in truncated:
             truncated.append("tail")
         return Evidence(
             source=replace(source, lines=source.lines or lines, truncated=truncated),

@@ -37,7 +37,7 @@ def read(raw: bytes, name: str) -> Context:
             f"{name} is not the inspect output of a container",
             "give what `docker inspect NAME` prints",
         )
-    return _context(data)
+    return context_of(data)
 
 
 def _part(data: dict[str, Any], key: str) -> dict[str, Any]:
@@ -49,7 +49,12 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _context(data: dict[str, Any]) -> Context:
+def context_of(data: dict[str, Any]) -> Context:
+    """Return what inspect data say of a container, as far as each part is of its type.
+
+    Args:
+        data: What the engine's API calls ContainerInspect.
+    """
     state, config, host = _part(data, "State"), _part(data, "Config"), _part(data, "HostConfig")
     running = state.get("Running") is True or _text(state.get("Status")) in {"running", "paused"}
     code = state.get("ExitCode")

@@ -27,8 +27,10 @@ CHUNK = 1024 * 1024
 MAX_LINE = 32 * 1024 * 1024
 _HEAD = 65_536
 _MAX_FILES = 10_000
-#: What names begin with that are no paths: containers and units (see `forensics.live`).
+#: What names begin with that are no paths: containers and units (see `forensics.live`), and runs
+#: of the archive (see `forensics.archive.reading`).
 LIVE = ("docker:", "journal:")
+ARCHIVED = "run:"
 #: `x.log.1`, `x-json.log.2.gz` (Docker, logrotate), `0.log.20261201-020000.gz` (kubelet).
 _ROTATION = re.compile(
     r"(?P<stem>.+?)(?:\.(?P<number>\d{1,4})|[.-](?P<date>\d{8}(?:-\d{6})?))"
@@ -170,7 +172,7 @@ def find(names: list[str], limits: Limits = DEFAULT) -> list[str]:
         path = Path(name)
         if not name:
             raise SourceError("an empty name is no source", "give a path, or - for standard input")
-        elsewhere = name.startswith(LIVE) or archives.split(name) is not None
+        elsewhere = name.startswith((*LIVE, ARCHIVED)) or archives.split(name) is not None
         if name != "-" and not elsewhere and not path.exists():
             raise SourceError(f"{name} does not exist", "check the path")
         if name == "-" or not path.exists():

@@ -11,6 +11,7 @@ import typer
 from forensics.cli.options import (
     REPORTS,
     ApplyTo,
+    Archive,
     NoColor,
     Output,
     Quiet,
@@ -31,8 +32,8 @@ def diagnose(
     source: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Log files, folders or archives with logs, docker:NAME, journal:UNIT, "
-            "or - for standard input (the default)."
+            help="Log files, folders or archives with logs, docker:NAME, journal:UNIT, run:ID "
+            "(run:last, run:last-failed, run:last-good), or - for standard input (the default)."
         ),
     ] = None,
     format_: Report = "terminal",
@@ -64,6 +65,7 @@ def diagnose(
         int | None,
         typer.Option("--max-bytes", min=1, help="Read at most so many bytes of a log, unpacked."),
     ] = None,
+    archive: Archive = None,
     rules: Rules = None,
     no_color: NoColor = False,
     quiet: Quiet = False,
@@ -74,7 +76,8 @@ def diagnose(
     from forensics.errors import SourceError
 
     check_format(format_, REPORTS)
-    from forensics.analysis import corrected, examine_all, load_rules, prepare
+    from forensics.analysis import corrected, load_rules, prepare
+    from forensics.cli.archived import examined
     from forensics.cli.launches import write_new
     from forensics.reporters.runs import failed
     from forensics.sources import find
@@ -92,7 +95,7 @@ def diagnose(
     anything, broken, texts, last = False, False, [], None
     for name in names:
         try:
-            results = examine_all(name, engine, known, limits, form)
+            results = examined(name, archive, engine, known, limits, form)
         except SourceError as error:
             if len(names) == 1:
                 raise
@@ -183,8 +186,10 @@ def _with_launch(known: Context | None, form: Form, source: str) -> Context:
     from forensics.analysis import context_beside
     from forensics.launch.facts import context_of
     from forensics.model import Context
+    from forensics.sources import ARCHIVED
 
-    known = known if known is not None else context_beside(source)
+    if known is None:
+        known = Context() if source.startswith(ARCHIVED) else context_beside(source)
     said, have, nothing = asdict(context_of(form.launch)), asdict(known), asdict(Context())
     missing = {k: v for k, v in said.items() if have[k] == nothing[k] and v != nothing[k]}
     return replace(known, **missing)

@@ -27,6 +27,25 @@ NoColor = Annotated[bool, typer.Option("--no-color", help="No colours.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit code.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what is folded.")]
 
+Archive = Annotated[
+    Path | None,
+    typer.Option(
+        "--archive",
+        envvar="FORENSICS_ARCHIVE",
+        show_envvar=True,
+        help="The folder with the archived runs (default: in the user's data folder).",
+    ),
+]
+
+
+def archive_folder(given: Path | None) -> Path:
+    """Return the archive's folder: the one given, else the platform's place for a user's data."""
+    if given is not None:
+        return given
+    from platformdirs import user_data_path
+
+    return user_data_path("llm-forensics", appauthor=False) / "archive"
+
 
 def check_format(given: str, known: Sequence[str]) -> None:
     """Refuse a format that a command does not have.

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,32 @@ def write_data(data: bytes, target: Path | None) -> None:
             raise
     except OSError as error:
         raise UsageError(f"{target} cannot be written", error.strerror or str(error)) from None
+
+
+def write_lines(pieces: Iterable[bytes], target: Path | None) -> None:
+    """Write the bytes of a log: as they are to a file or a pipe, made visible on a terminal.
+
+    Args:
+        pieces: Whole lines each.
+        target: The file; standard output if None.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    if target is not None:
+        write_data(b"".join(pieces), target)
+        return
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", "write to a file with --output")
+    from forensics.reporters.view import visible
+
+    for piece in pieces:
+        shown = piece
+        if _on_terminal():
+            lines = piece.decode("utf-8", "backslashreplace").split("\n")
+            shown = "\n".join(visible(line) for line in lines).encode("utf-8", "backslashreplace")
+        sys.stdout.buffer.write(shown)
+    sys.stdout.flush()
 
 
 def say(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forensics.cli.options import NoColor, Output, Quiet, Verbose, check_format
+from forensics.cli.options import Archive, NoColor, Output, Quiet, Verbose, check_format
 
 if TYPE_CHECKING:
     from forensics.reporters.view import View
@@ -20,8 +20,8 @@ def stats(
     source: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Log files, folders with logs, the address of a metrics endpoint or what it "
-            "answered in a file, or - for standard input (the default)."
+            help="Log files, folders with logs, run:ID of the archive, the address of a metrics "
+            "endpoint or what it answered in a file, or - for standard input (the default)."
         ),
     ] = None,
     format_: Annotated[
@@ -43,6 +43,7 @@ def stats(
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, help="Seconds between two looks (--follow).")
     ] = 2.0,
+    archive: Archive = None,
     no_color: NoColor = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -59,7 +60,7 @@ def stats(
     if follow:
         _follow(names, format_, interval, tables, view)
         return 0
-    reports = _reports(names, bench or [], chunk, tables)
+    reports = _reports(names, bench or [], chunk, tables, archive)
     data = _rendered(reports, format_, view)
     if not quiet or output is not None:
         out.write_data(data, output)
@@ -67,7 +68,11 @@ def stats(
 
 
 def _reports(
-    names: list[str], bench: list[Path], chunk: int | None, tables: dict[str, Any]
+    names: list[str],
+    bench: list[Path],
+    chunk: int | None,
+    tables: dict[str, Any],
+    archive: Path | None,
 ) -> list[Report]:
     """Read everything that was named; counters beside logs are compared with them."""
     from msgspec.structs import replace
@@ -81,7 +86,7 @@ def _reports(
     addresses = [name for name in names if name.startswith(("http://", "https://"))]
     paths = [name for name in names if name not in addresses]
     for name in [*addresses, *(find(paths) if paths else [])]:
-        found = _read(name)
+        found = _read(name, archive)
         if isinstance(found, tuple):
             endpoints.append((name, *found))
         else:
@@ -101,15 +106,25 @@ def _reports(
     return comparison.compared(reports, tables)
 
 
-def _read(name: str):  # type: ignore[no-untyped-def] # noqa: ANN202 - a gatherer, or counters and size
+def _read(name: str, archive: Path | None):  # type: ignore[no-untyped-def] # noqa: ANN202 - a gatherer, or counters and size
     """Read one source: a log, or the text of a metrics endpoint."""
     from forensics.analysis import context_beside
-    from forensics.sources import open_source
+    from forensics.sources import ARCHIVED, open_source
     from forensics.statistics import counters, summary
 
     if counters.is_address(name):
         data = counters.fetch(name)
         return counters.read(data, name), len(data)
+    if name.startswith(ARCHIVED):
+        from forensics.archive import reading
+        from forensics.cli.archived import opened_archive
+
+        found = opened_archive(archive)
+        opened, known = reading.open_run(found, reading.find(found, name))
+        try:
+            return summary.gather(opened, known)
+        finally:
+            opened.file.close()
     opened = open_source(name)
     try:
         if counters.looks_like_metrics(opened.head):
