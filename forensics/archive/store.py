@@ -68,6 +68,11 @@ def run_id(started_at: str, container: str) -> str:
     return f"{moment:%Y%m%dT%H%M%S}.{(fraction or '').ljust(9, '0')}Z-{container[:12]}"
 
 
+def is_run_name(name: str) -> bool:
+    """Say whether a folder's name is that of a run."""
+    return _ID.fullmatch(name) is not None
+
+
 class Archive:
     """A folder of runs.
 
@@ -319,6 +324,19 @@ class Archive:
             UsageError: It cannot be written for another reason.
         """
         self._write(self.path(run) / name, data)
+
+    def write_table(self, name: str, data: bytes) -> None:
+        """Write a derived file of the whole archive in one step.
+
+        Args:
+            name: The file's name.
+            data: All of its bytes.
+
+        Raises:
+            DiskFull: There is no room.
+            UsageError: It cannot be written for another reason.
+        """
+        self._write(self.folder / name, data)
 
 
 def read_record(folder: Path) -> RunRecord:

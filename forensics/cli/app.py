@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli import diagnose, preflight, rules, runs, stats, why
+from forensics.cli import diagnose, preflight, query, rules, runs, stats, why
 from forensics.cli.output import say
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command(name="diagnose")(diagnose.diagnose)
 app.command(name="why")(why.why)
 app.command(name="stats")(stats.stats)
 app.command(name="preflight")(preflight.preflight)
+app.command(name="query")(query.query)
 app.add_typer(runs.app, name="runs")
 app.add_typer(rules.app, name="rules")
 
