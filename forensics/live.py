@@ -40,8 +40,38 @@ def open_live(name: str, limits: Limits = DEFAULT) -> tuple[Opened, Context | No
         SourceError: It does not exist, has no log, or the engine or journal is out of reach.
     """
     if name.startswith(DOCKER):
-        return _container(name, name.removeprefix(DOCKER), limits)
-    return _unit(name, name.removeprefix(JOURNAL), limits), None
+        stream, context = _container(name, name.removeprefix(DOCKER))
+        return _opened("docker", name, stream, limits), context
+    unit = cast("IO[bytes]", Lines(_journal(name.removeprefix(JOURNAL))))
+    return _opened("journal", name, unit, limits), None
+
+
+def _opened(kind: str, name: str, stream: IO[bytes], limits: Limits) -> Opened:
+    """Begin to read a stream; it is closed where that fails."""
+    try:
+        return opened_stream(kind, name, stream, limits)
+    except BaseException:
+        stream.close()
+        raise
+
+
+def follow_live(name: str) -> tuple[IO[bytes], Context]:
+    """Follow the log of a container or a unit: from its beginning, and on while it is written.
+
+    Args:
+        name: `docker:NAME` (or an id) or `journal:UNIT`.
+
+    Returns:
+        A stream whose reads wait for more until the container stops (a unit's never ends; closing
+        it ends a read that waits), and what is known of the container.
+
+    Raises:
+        SourceError: It does not exist, has no log, or the engine or journal is out of reach.
+    """
+    if name.startswith(DOCKER):
+        return _container(name, name.removeprefix(DOCKER), follow=True)
+    stream = _journal(name.removeprefix(JOURNAL), "--no-tail", "--follow")
+    return cast("IO[bytes]", stream), Context(running=True)
 
 
 class _Chunks:
@@ -62,7 +92,7 @@ class _Chunks:
             owner.close()
 
 
-def _container(name: str, wanted: str, limits: Limits) -> tuple[Opened, Context]:
+def _container(name: str, wanted: str, *, follow: bool = False) -> tuple[IO[bytes], Context]:
     import docker
     from docker.errors import APIError, DockerException, NotFound
     from requests.exceptions import RequestException
@@ -74,9 +104,11 @@ def _container(name: str, wanted: str, limits: Limits) -> tuple[Opened, Context]
     try:
         container = client.containers.get(wanted)
         context = inspection.read(json.dumps(container.attrs).encode(), name)
-        chunks = container.logs(stream=True, follow=False, timestamps=True)
-        stream = cast("IO[bytes]", Lines(_Chunks(iter(chunks), chunks, client)))
-        return opened_stream("docker", name, stream, limits), context
+        if follow:
+            # A server without work is silent for hours.
+            client.api.timeout = None  # type: ignore[assignment]
+        chunks = container.logs(stream=True, follow=follow, timestamps=True)
+        return cast("IO[bytes]", Lines(_Chunks(iter(chunks), chunks, client))), context
     except NotFound:
         client.close()
         raise SourceError(
@@ -120,18 +152,16 @@ class _Journal:
                 pipe.close()
 
 
-def _unit(name: str, unit: str, limits: Limits) -> Opened:
+def _journal(unit: str, *options: str) -> _Journal:
     # JSON keeps every byte of a message, also of those that the short forms do not show.
     command = ["journalctl", f"--unit={unit}", "--output=json", "--all", "--no-pager", "--quiet"]
     try:
         process = subprocess.Popen(  # noqa: S603 - no shell; the unit is one word of it
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*command, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
     except OSError as error:
         raise SourceError("journalctl cannot be run", error.strerror or str(error)) from None
-    stream = _Journal(process)
-    try:
-        return opened_stream("journal", name, cast("IO[bytes]", Lines(stream)), limits)
-    except BaseException:
-        stream.close()
-        raise
+    return _Journal(process)

@@ -11,6 +11,7 @@ from forensics.cli.options import Archive, NoColor, Output, Quiet, Verbose, chec
 
 if TYPE_CHECKING:
     from forensics.reporters.view import View
+    from forensics.statistics.follow import Growing
     from forensics.statistics.model import Counters, Report
 
 FORMATS = ("terminal", "text", "json", "csv", "parquet", "html")
@@ -20,8 +21,9 @@ def stats(
     source: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Log files, folders with logs, run:ID of the archive, the address of a metrics "
-            "endpoint or what it answered in a file, or - for standard input (the default)."
+            help="Log files, folders with logs, docker:NAME, journal:UNIT, run:ID of the archive, "
+            "the address of a metrics endpoint or what it answered in a file, or - for standard "
+            "input (the default)."
         ),
     ] = None,
     format_: Annotated[
@@ -38,7 +40,7 @@ def stats(
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", help="Go on reading one growing file or pipe, and show it anew."),
+        typer.Option("--follow", help="Go on reading one growing log, and show it anew."),
     ] = False,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, help="Seconds between two looks (--follow).")
@@ -109,7 +111,7 @@ def _reports(
 def _read(name: str, archive: Path | None):  # type: ignore[no-untyped-def] # noqa: ANN202 - a gatherer, or counters and size
     """Read one source: a log, or the text of a metrics endpoint."""
     from forensics.analysis import context_beside
-    from forensics.sources import ARCHIVED, open_source
+    from forensics.sources import ARCHIVED, LIVE, open_source
     from forensics.statistics import counters, summary
 
     if counters.is_address(name):
@@ -123,6 +125,15 @@ def _read(name: str, archive: Path | None):  # type: ignore[no-untyped-def] # no
         opened, known = reading.open_run(found, reading.find(found, name))
         try:
             return summary.gather(opened, known)
+        finally:
+            opened.file.close()
+    if name.startswith(LIVE):
+        from forensics import live
+        from forensics.model import Context
+
+        opened, stated = live.open_live(name)
+        try:
+            return summary.gather(opened, stated or Context())
         finally:
             opened.file.close()
     opened = open_source(name)
@@ -168,18 +179,40 @@ def _follow(
     from forensics.cli.output import write
     from forensics.errors import UsageError
     from forensics.reporters import stats_terminal
-    from forensics.statistics.follow import FileFollower, PipeFollower
 
-    if len(names) != 1 or names[0].startswith(("http://", "https://")):
-        raise UsageError("--follow reads one log", "give the path of a file, or - for a pipe")
+    if len(names) != 1 or names[0].startswith(("http://", "https://", "run:")):
+        raise UsageError("--follow reads one log", "give a file, docker:NAME, or - for a pipe")
     if format_ not in {"terminal", "text"}:
         raise UsageError(f"--follow shows text, not {format_}", "leave --format out")
-    piped = names[0] == "-"
-    follower = PipeFollower(sys.stdin.fileno(), interval) if piped else FileFollower(Path(names[0]))
+    follower = _follower(names[0], interval)
     in_place = sys.stdout.isatty()
-    while not follower.ended:
-        if follower.look():
-            text = stats_terminal.render(follower.report(tables), view)
-            write(f"\x1b[H\x1b[2J{text}" if in_place else f"{text}\n", None)
-        if not piped:
-            time.sleep(interval)
+    try:
+        shown = False
+        while not (shown and follower.ended):
+            if follower.look() or follower.ended:
+                text = stats_terminal.render(follower.report(tables), view)
+                write(f"\x1b[H\x1b[2J{text}" if in_place else f"{text}\n", None)
+                shown = True
+            if not follower.waits:
+                time.sleep(interval)
+    finally:
+        follower.close()
+
+
+def _follower(name: str, interval: float) -> Growing:
+    """Return what follows a log of this name."""
+    import sys
+
+    from forensics.model import Source
+    from forensics.sources import LIVE
+    from forensics.statistics.follow import FileFollower, PipeFollower, StreamFollower
+
+    if name == "-":
+        return PipeFollower(sys.stdin.fileno(), interval)
+    if name.startswith(LIVE):
+        from forensics import live
+
+        stream, context = live.follow_live(name)
+        kind = name.partition(":")[0]
+        return StreamFollower(Source(kind=kind, name=name), stream, context, interval)
+    return FileFollower(Path(name))

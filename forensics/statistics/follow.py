@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import queue
 import select
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,24 +18,50 @@ from forensics.statistics.summary import Gatherer
 
 _CHUNK = 8 * 1024 * 1024
 _PIPE = 1024 * 1024
+#: Pieces of a stream that may wait to be taken.
+_WAITING = 256
 
 
-class _Growing:
-    """What a growing file and a pipe have in common.
+class Growing:
+    """What all growing logs have in common.
 
     Args:
         source: What is read.
+        context: What is known beside the log.
     """
 
-    def __init__(self, source: Source) -> None:
+    #: Whether a look waits for more by itself.
+    waits = True
+    ended = False
+
+    def __init__(self, source: Source, context: Context) -> None:
         self._source = source
+        self._context = context
         self._gatherer: Gatherer | None = None
 
     def _feed(self, lines: bytes) -> None:
         """Take whole lines."""
         if self._gatherer is None:
-            self._gatherer = Gatherer(self._source, lines, Context(running=True))
+            self._gatherer = Gatherer(self._source, lines, self._context)
         self._gatherer.feed(lines)
+
+    def _take_whole(self, data: bytes) -> tuple[bytes, bool]:
+        """Take the whole lines of some bytes; return the rest, and whether there were any."""
+        end = len(data) if self.ended else data.rfind(b"\n") + 1
+        if end:
+            self._feed(data[:end])
+        return data[end:], end > 0
+
+    def look(self) -> bool:
+        """Read what was added; say whether there was anything.
+
+        Raises:
+            SourceError: It cannot be read.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of what is read."""
 
     def report(self, tables: Mapping[str, Any]) -> Report:
         """Return the report on what was read so far.
@@ -46,17 +74,17 @@ class _Growing:
         return self._gatherer.report(tables)
 
 
-class FileFollower(_Growing):
+class FileFollower(Growing):
     """Reads a growing file. A file that became shorter, or is another one now, is read anew.
 
     Args:
         path: The file.
     """
 
-    ended = False
+    waits = False
 
     def __init__(self, path: Path) -> None:
-        super().__init__(Source(kind="file", name=str(path)))
+        super().__init__(Source(kind="file", name=str(path)), Context(running=True))
         self._path = path
         self._position = 0
         self._identity: tuple[int, int] | None = None
@@ -94,7 +122,7 @@ class FileFollower(_Growing):
         return added
 
 
-class PipeFollower(_Growing):
+class PipeFollower(Growing):
     """Reads a pipe, such as `docker logs --follow NAME 2>&1 |`, until its end.
 
     Args:
@@ -103,11 +131,10 @@ class PipeFollower(_Growing):
     """
 
     def __init__(self, descriptor: int, patience: float) -> None:
-        super().__init__(Source(kind="stdin", name="-"))
+        super().__init__(Source(kind="stdin", name="-"), Context(running=True))
         self._descriptor = descriptor
         self._patience = patience
         self._rest = b""
-        self.ended = False
 
     def look(self) -> bool:
         """Read until the patience ends; say whether whole lines came."""
@@ -118,9 +145,58 @@ class PipeFollower(_Growing):
                 data = os.read(self._descriptor, _PIPE)
                 self.ended = not data
                 parts.append(data)
-        whole = b"".join(parts)
-        end = len(whole) if self.ended else whole.rfind(b"\n") + 1
-        self._rest = whole[end:]
-        if end:
-            self._feed(whole[:end])
-        return end > 0
+        self._rest, added = self._take_whole(b"".join(parts))
+        return added
+
+
+class StreamFollower(Growing):
+    """Reads a stream that says by itself when it ends, such as the log of a running container.
+
+    Args:
+        source: What it is.
+        stream: Its reads wait for more; closing it ends such a wait.
+        context: What is known beside the log.
+        patience: Seconds to wait for more before a look ends.
+    """
+
+    def __init__(
+        self, source: Source, stream: IO[bytes], context: Context, patience: float
+    ) -> None:
+        super().__init__(source, context)
+        self._stream = stream
+        self._patience = patience
+        self._rest = b""
+        self._came: queue.Queue[bytes | OSError] = queue.Queue(_WAITING)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while data := self._stream.read(_PIPE):
+                self._came.put(data)
+            self._came.put(b"")
+        except (OSError, ValueError) as error:
+            self._came.put(error if isinstance(error, OSError) else OSError(str(error)))
+
+    def look(self) -> bool:
+        """Read until the patience ends; say whether whole lines came.
+
+        Raises:
+            SourceError: Reading failed.
+        """
+        parts = [self._rest]
+        until = time.monotonic() + self._patience
+        while not self.ended and (left := until - time.monotonic()) > 0:
+            try:
+                data = self._came.get(timeout=left)
+            except queue.Empty:
+                break
+            if isinstance(data, OSError):
+                raise SourceError(f"{self._source.name} cannot be read", str(data)) from None
+            self.ended = not data
+            parts.append(data)
+        self._rest, added = self._take_whole(b"".join(parts))
+        return added
+
+    def close(self) -> None:
+        """End the reading."""
+        self._stream.close()
