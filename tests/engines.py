@@ -95,7 +95,9 @@ class Dockerd:
         self.process.send_signal(how)
         self.process.wait(120)
         if how is signal.SIGKILL:
+            # Whoever is pid 1 here may leave the dead unreaped: their ids would count as alive.
             (self.folder / "pid").unlink(missing_ok=True)
+            (self.folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
 
     def start(self) -> None:
         """Start it again on what it left."""
