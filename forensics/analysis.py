@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct
 
-from forensics import __version__, cache, redaction, ruleset
+from forensics import __version__, beside, cache, redaction, ruleset
+from forensics.beside import Beside
 from forensics.conditions import prefilterable
 from forensics.errors import SourceError
-from forensics.evidence import Wanted, index_of, wanted
-from forensics.hyperscan_finder import HyperscanFinder, finder
+from forensics.evidence import index_of, wanted
+from forensics.hearing import Engine, hear, with_asides, word_of
+from forensics.hyperscan_finder import finder
 from forensics.inspection import read as read_inspection
 from forensics.model import (
     DIAGNOSIS_SCHEMA,
@@ -21,6 +22,7 @@ from forensics.model import (
     Diagnosis,
     Evidence,
     Excerpt,
+    Milestone,
     Outcome,
     RuleStamp,
     Source,
@@ -41,22 +43,10 @@ if TYPE_CHECKING:
     from forensics.launch.forms import Form
     from forensics.launch.suggesting import Correction
 
+__all__ = ["Engine", "Examined", "prepare"]
+
 #: Runs of one log that are diagnosed one by one.
 MAX_RUNS = 100
-
-
-class Engine(Struct, frozen=True):
-    """Rules made ready for use: build one, diagnose many.
-
-    Attributes:
-        rules: The rule set.
-        wants: All patterns.
-        finder: Looks for them.
-    """
-
-    rules: ruleset.RuleSet
-    wants: Wanted
-    finder: HyperscanFinder | PlainFinder
 
 
 def prepare(rules: ruleset.RuleSet | None = None, *, plain: bool = False) -> Engine:
@@ -151,6 +141,7 @@ def examine_all(
     context: Context | None = None,
     limits: Limits = DEFAULT,
     launch: Form | None = None,
+    asides: Sequence[Beside] = (),
 ) -> list[Examined]:
     """Diagnose every run in a log, by service in the order in which they began.
 
@@ -161,6 +152,7 @@ def examine_all(
         limits: What may be read.
         launch: What started the server. If None, it is rebuilt from an `inspect.json` beside the
             log, else from the arguments that the log printed.
+        asides: What other files say (see `read_beside`).
     """
     stated: Context | None = None
     if source.startswith(LIVE):
@@ -170,11 +162,15 @@ def examine_all(
     else:
         opened = open_source(source, limits)
     known = context or stated or context_beside(source)
-    return examine_opened(opened, engine, known, launch or launch_beside(source))
+    return examine_opened(opened, engine, known, launch or launch_beside(source), asides)
 
 
 def examine_opened(
-    opened: Opened, engine: Engine, context: Context, launch: Form | None
+    opened: Opened,
+    engine: Engine,
+    context: Context,
+    launch: Form | None,
+    asides: Sequence[Beside] = (),
 ) -> list[Examined]:
     """Diagnose every run in a source that is open; it is closed afterwards.
 
@@ -183,9 +179,10 @@ def examine_opened(
         engine: Rules made ready.
         context: What is known beside the log.
         launch: What started the server; rebuilt from the log's own arguments if None.
+        asides: What other files say (see `read_beside`).
     """
     try:
-        found = examine_runs(opened, engine, context)
+        found = examine_runs(opened, engine, context, asides)
     finally:
         opened.file.close()
     return [_with_suggestion(one, launch) for one in found]
@@ -207,8 +204,33 @@ def examine_bytes(raw: bytes, engine: Engine, context: Context, name: str = "tex
     return examine_runs(Memory(raw, Source(kind="text", name=name)), engine, context)[-1]
 
 
-def examine_runs(reader: Reader, engine: Engine, context: Context) -> list[Examined]:
+def read_beside(names: Iterable[str], engine: Engine, limits: Limits = DEFAULT) -> list[Beside]:
+    """Read files beside a log: inspect data, events, kernel logs, output of nvidia-smi.
+
+    Args:
+        names: Their names.
+        engine: Rules made ready.
+        limits: What may be read.
+
+    Raises:
+        SourceError: One cannot be read, or is of no kind that is known.
+    """
+    found = []
+    for name in names:
+        opened = open_source(name, limits)
+        try:
+            find, wants = engine.finder.candidates, engine.wants
+            found.append(beside.read(opened, name, find, wants.patterns, wants.rules))
+        finally:
+            opened.file.close()
+    return found
+
+
+def examine_runs(
+    reader: Reader, engine: Engine, context: Context, asides: Sequence[Beside] = ()
+) -> list[Examined]:
     """Run all stages over a source that is open; return one result a run."""
+    context = with_asides(context, asides)
     scan = Scan(reader, engine.wants, engine.finder)
     kept, dropped = _kept(scan.runs())
     lines = scan.pipeline.lines + int(scan.pipeline.unfinished)
@@ -216,7 +238,7 @@ def examine_runs(reader: Reader, engine: Engine, context: Context) -> list[Exami
         reader.source, bytes=reader.consumed, lines=lines, envelope=scan.pipeline.name
     )
     told = described(kept, source, context, scan.pipeline, _reading(reader))
-    found = [_result(run, engine, dropped) for run in told]
+    found = [_result(run, engine, dropped, asides) for run in told]
     known = [one for one in found if one[0].run.engine or one[0].verdict != "no_evidence"]
     return known or found
 
@@ -245,15 +267,24 @@ def _kept(runs: Iterator[Run]) -> tuple[list[Run], int]:
     return sorted(kept, key=lambda r: (order[r.service], r.number)), dropped
 
 
-def _result(one: Described, engine: Engine, dropped: int) -> Examined:
-    evidence = one.run.builder.finish(one.source, one.context, one.written)
+def _result(
+    one: Described, engine: Engine, dropped: int, asides: Sequence[Beside] = ()
+) -> Examined:
+    word = word_of(asides, one)
+    evidence = one.run.builder.finish(one.source, word.context, one.written)
     judgement = judge(evidence)
     triage = decide(evidence, judgement, engine.rules, index_of(engine.wants))
-    diagnosis = _diagnosis(evidence, judgement.outcome, triage, engine.rules)
-    more = list(one.limits)
+    more, milestones = [*one.limits, *word.limits], list(evidence.milestones)
+    outcome = judgement.outcome
+    if asides:
+        heard = hear(asides, word, evidence, judgement, triage, engine)
+        triage, outcome, milestones = heard.triage, heard.outcome, heard.timeline
+        more += heard.limits
+    diagnosis = _diagnosis(evidence, outcome, triage, engine.rules, milestones)
     if dropped:
         more.append(f"{dropped} more runs in this log were not looked at one by one")
     if more:
+        more = [redaction.text(text) for text in more]
         diagnosis = msgspec.structs.replace(diagnosis, limits=[*diagnosis.limits, *more])
     return diagnosis, _shown(triage), _quotable(evidence)
 
@@ -326,8 +357,9 @@ def _diagnosis(
     outcome: Outcome,
     triage: Triage,
     rules: ruleset.RuleSet,
+    timeline: list[Milestone],
 ) -> Diagnosis:
-    milestones = list(evidence.milestones)
+    milestones = evidence.milestones
     found = Diagnosis(
         schema=DIAGNOSIS_SCHEMA,
         tool=Tool(__version__, RuleStamp(len(rules.rules), rules.digest)),
@@ -335,7 +367,7 @@ def _diagnosis(
         run=evidence.run,
         verdict=triage.verdict,
         outcome=outcome,
-        timeline=milestones,
+        timeline=timeline,
         last_milestone=milestones[-1].milestone if milestones else None,
         root_cause=triage.root_cause,
         findings=list(triage.findings),

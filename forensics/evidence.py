@@ -181,6 +181,7 @@ class Builder:
         self._walk_from = 0
         self._first_clock: Record | None = None
         self._last: Record | None = None
+        self._timed: Record | None = None
         self._lines = 0
         self._unfinished = False
         self._dropped = 0
@@ -220,6 +221,11 @@ class Builder:
     def position(self) -> int:
         """Bytes of clean text taken so far."""
         return self._position
+
+    @property
+    def timed(self) -> Record | None:
+        """The last line that has a time."""
+        return self._timed
 
     @property
     def ready(self) -> bool:
@@ -372,6 +378,7 @@ class Builder:
             end_line=one.extra[-1][0] if one.extra else record.line,
             clock=record.clock,
             in_group=one.in_group,
+            at=record.at,
         )
         if known is not None:
             # Logger and raw output of one process close in any order: the earlier line leads.
@@ -506,16 +513,20 @@ class Builder:
         self._remember_answers(block)
         self._lines += block.lines
         self._unfinished = bool(block.text) and not block.text.endswith(b"\n")
-        edge = len(block.text)
-        while edge > 0:
+        edge, missing, left = len(block.text), True, _CLOCK_LINES
+        while edge > 0 and left > 0:
             start = block.text.rfind(b"\n", 0, edge - 1) + 1 if edge > 1 else 0
             line = block.text[start:edge]
             if line.strip(_BLANK):
                 after = block.text.count(b"\n", start)
                 before = block.newlines - after
                 number, at = block.line_at(before, start), block.time_at(before, start)
-                self._last = understand(line.rstrip(b"\n")[:MAX_LINE_BYTES], number, at)
-                return
+                record = understand(line.rstrip(b"\n")[:MAX_LINE_BYTES], number, at)
+                self._last = record if missing else self._last
+                missing, left = False, left - 1
+                if record.at or record.clock:
+                    self._timed = record
+                    return
             edge = start
 
     def _limit(self, text: str) -> None:
@@ -590,6 +601,7 @@ class Builder:
             excerpts=self._excerpts,
             limits=tuple(text for text in self._limits),
             answered=tuple(self._answered),
+            timed=_dated(self._timed, written) if self._timed and written else self._timed,
         )
 
     def _engine(self) -> Dialect | None:

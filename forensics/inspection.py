@@ -16,21 +16,26 @@ _NEVER = "0001-01-01T00:00:00Z"
 _ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-def read(raw: bytes, name: str) -> Context:
+def read(raw: bytes, name: str, *, only: bool = False) -> Context:
     """Read inspect output (the array that the command prints, or one object).
 
     Args:
         raw: The JSON.
         name: Its name for messages.
+        only: Whether to refuse output that speaks of several containers.
 
     Raises:
-        SourceError: It is no inspect output.
+        SourceError: It is no inspect output, or of several containers.
     """
     try:
         data = json.loads(raw)
     except (ValueError, RecursionError):
         raise SourceError(f"{name} is not JSON", "give what `docker inspect NAME` prints") from None
     if isinstance(data, list):
+        if only and len(data) > 1:
+            raise SourceError(
+                f"{name} holds {len(data)} containers", "give the one whose log this is"
+            )
         data = data[0] if data else None
     if not isinstance(data, dict) or not isinstance(data.get("State"), dict):
         raise SourceError(
@@ -66,6 +71,7 @@ def context_of(data: dict[str, Any]) -> Context:
     finished = _text(state.get("FinishedAt"))
     started = _text(state.get("StartedAt"))
     removed = host.get("AutoRemove")
+    pid = state.get("Pid")
     return Context(
         exit_code=code if type(code) is int and not running else None,
         oom_killed=oom if isinstance(oom, bool) else None,
@@ -79,6 +85,8 @@ def context_of(data: dict[str, Any]) -> Context:
         auto_remove=removed if isinstance(removed, bool) else None,
         started_at=None if started == _NEVER else started,
         finished_at=None if finished == _NEVER else finished,
+        container_id=_text(data.get("Id")),
+        pid=pid if type(pid) is int and pid > 0 else None,
     )
 
 

@@ -74,6 +74,7 @@ class Record(Struct, frozen=True):
             request, which quotes what users wrote) or `dump` (engine state printed on failure).
         at: Time from the envelope (RFC 3339), else None.
         spills: Whether further lines of the same message stand below it without any prefix.
+        source: The file beside the log in which it stands, None for the log itself.
     """
 
     line: int
@@ -87,6 +88,7 @@ class Record(Struct, frozen=True):
     kind: Literal["log", "raw", "access", "request", "dump"] = "raw"
     at: str | None = None
     spills: bool = False
+    source: str | None = None
 
 
 class Frame(Struct, frozen=True):
@@ -124,6 +126,7 @@ class ExceptionEvent(Struct, frozen=True):
         clock: Time as printed on the exception line, if any.
         end_line: Last line of its message.
         in_group: Whether it stands inside an exception group.
+        at: Time of the exception line from the envelope, if any.
     """
 
     type: str
@@ -147,6 +150,7 @@ class ExceptionEvent(Struct, frozen=True):
     clock: str | None = None
     end_line: int = 0
     in_group: bool = False
+    at: str | None = None
 
 
 class Hit(Struct, frozen=True):
@@ -175,12 +179,13 @@ class SignalEvent(Struct, frozen=True):
 
 
 class Milestone(Struct, frozen=True):
-    """A phase boundary that the start-up reached."""
+    """A phase boundary that the start-up reached, or what a file beside the log tells."""
 
     milestone: str
     line: int
     at: str | None = None
     seconds: float | None = None
+    source: str | None = None
 
 
 # --- facts and evidence ------------------------------------------------------------------------
@@ -229,7 +234,7 @@ class Context(Struct, frozen=True):
 
     None means unknown, never "no". `running` is True for a container known to be alive; `whole`
     declares that nothing is missing from the log (excerpts in tests of rules). `facts` has what
-    only a launch command can tell.
+    only a launch command can tell. `pid` is the main process as the host numbers it.
     """
 
     exit_code: int | None = None
@@ -248,6 +253,8 @@ class Context(Struct, frozen=True):
     finished_at: str | None = None
     whole: bool = False
     facts: LaunchFacts | None = None
+    container_id: str | None = None
+    pid: int | None = None
 
 
 class LaunchFacts(Struct, frozen=True):
@@ -304,6 +311,7 @@ class Evidence(Struct, frozen=True):
         tail_complete: Whether the log reaches the end of the run (or the present, if running).
         last: The last line that has text.
         answered: Lines near the end on which a request was answered with success.
+        timed: The last line that has a time.
         excerpts: Neighbours of lines that may be quoted.
         limits: What could not be known.
     """
@@ -328,6 +336,7 @@ class Evidence(Struct, frozen=True):
     excerpts: dict[int, Excerpt]
     limits: tuple[str, ...]
     answered: tuple[int, ...] = ()
+    timed: Record | None = None
 
 
 class Failure(Struct, frozen=True):
@@ -370,7 +379,10 @@ class ExceptionName(Struct, frozen=True):
 
 
 class RootCause(Struct, frozen=True):
-    """The line that names the cause; `rule` is None when no rule knows it."""
+    """The line that names the cause; `rule` is None when no rule knows it.
+
+    `source` is the file in which the line stands, None for the log that was diagnosed.
+    """
 
     line: int
     text: str
@@ -378,15 +390,17 @@ class RootCause(Struct, frozen=True):
     exception: ExceptionName | None
     rule: str | None
     fingerprint: str
+    source: str | None = None
 
 
 class Citation(Struct, frozen=True):
-    """A quoted line of the source."""
+    """A quoted line of the log, or of another file (`source`) that was read beside it."""
 
     line: int
     text: str
     process: str | None = None
     at: str | None = None
+    source: str | None = None
 
 
 class FixAdvice(Struct, frozen=True):

@@ -102,6 +102,7 @@ def ended(context: Context) -> Context:
         running=None,
         started_at=None,
         finished_at=None,
+        pid=None,
     )
 
 

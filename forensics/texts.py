@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from forensics.conditions import Answer, View, dig, evaluate
 from forensics.knowledge import Tables, exists, image, lookup
 from forensics.model import (
@@ -252,13 +254,14 @@ class Filler:
 
 
 def _cite(record: Record) -> Citation:
-    return Citation(record.line, record.text[:MAX_QUOTED], record.process, record.at)
+    return Citation(record.line, record.text[:MAX_QUOTED], record.process, record.at, record.source)
 
 
 def root_of_line(record: Record, rule: str | None, last_milestone: str | None) -> RootCause:
     """Return the root cause that one line is."""
     failure = Failure(record.line, record.text, record.process, None, frozenset(), "fatal")
-    return root_of_failure(failure, rule, fingerprint(failure, last_milestone))
+    root = root_of_failure(failure, rule, fingerprint(failure, last_milestone))
+    return replace(root, source=record.source)
 
 
 def root_of_failure(failure: Failure, rule: str | None, key: str) -> RootCause:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from msgspec import Struct
+
 _CLOCK = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
 #: A file may be copied, or its host be ahead; a log does not end later than this after it.
 _SLACK = timedelta(days=1)
+_YEAR_S = 366 * 86_400
 
 
 def parsed(text: str) -> datetime | None:
@@ -57,3 +60,63 @@ def with_year(clock: str, end: str) -> str | None:
         if moment <= last + _SLACK:
             return moment.isoformat()
     return None
+
+
+class Moment(Struct, frozen=True):
+    """A point in time as far as a line tells it.
+
+    Attributes:
+        seconds: Since 1970; a printed time without a zone counts as UTC, one without a year as of
+            the year 2000.
+        zoned: Whether the line says its zone.
+        dated: Whether it says its year.
+    """
+
+    seconds: float
+    zoned: bool = True
+    dated: bool = True
+
+
+def moment(at: str | None, clock: str | None = None) -> Moment | None:
+    """Read the time of a line, None where it has none.
+
+    Args:
+        at: RFC 3339, the zone may be missing.
+        clock: `MM-DD HH:MM:SS`, used where `at` says nothing.
+    """
+    found = parsed(at) if at else None
+    if found is not None:
+        zoned = found.tzinfo is not None
+        return Moment((found if zoned else found.replace(tzinfo=UTC)).timestamp(), zoned)
+    printed = _CLOCK.match(clock or "")
+    if printed is None:
+        return None
+    month, day, hour, minute, second = (int(part) for part in printed.groups())
+    try:  # 2000 has a 29 February
+        then = datetime(2000, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None
+    return Moment(then.timestamp(), zoned=False, dated=False)
+
+
+def gap(first: Moment, then: Moment) -> float:
+    """Return the seconds from one moment to another.
+
+    Where one of them has no year they are taken as at most half a year apart.
+    """
+    if first.dated and then.dated:
+        return then.seconds - first.seconds
+    if not first.dated and not then.dated:
+        return (then.seconds - first.seconds + _YEAR_S / 2) % _YEAR_S - _YEAR_S / 2
+    if not first.dated:
+        return -gap(then, first)
+    year = datetime.fromtimestamp(first.seconds, UTC).year
+    spans = [_in_year(then, y) - first.seconds for y in (year - 1, year, year + 1)]
+    return min(spans, key=abs)
+
+
+def _in_year(undated: Moment, year: int) -> float:
+    try:
+        return datetime.fromtimestamp(undated.seconds, UTC).replace(year=year).timestamp()
+    except ValueError:  # 29 February
+        return undated.seconds + (year - 2000) * 365.25 * 86_400

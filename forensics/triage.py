@@ -6,7 +6,7 @@ in order, and for `--explain` why each other rule did not win.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -135,6 +135,22 @@ def _evaluate(evidence: Evidence, rules: RuleSet, index: Mapping[str, int]) -> d
         if not rule.engines or engine is None or engine in rule.engines:
             answer_of(rule)
     return {k: a for k, a in answers.items() if not _other_engine(by_id[k], engine)}
+
+
+def evaluate_all(
+    evidence: Evidence, rules: RuleSet, index: Mapping[str, int]
+) -> Iterator[tuple[Rule, Answer]]:
+    """Yield each rule that may be asked of this engine with its answer.
+
+    Args:
+        evidence: What is known.
+        rules: The rule set.
+        index: Pattern to its index in `evidence.hits`.
+    """
+    answers = _evaluate(evidence, rules, index)
+    for rule in rules.rules:
+        if rule.id in answers:
+            yield rule, answers[rule.id]
 
 
 def _other_engine(rule: Rule, engine: str | None) -> bool:

@@ -7,6 +7,7 @@ source and what its record knows, ready for a diagnosis or for statistics.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from forensics.analysis import Engine, Examined, examine_opened, prepare
 from forensics.archive.model import RunRecord
 from forensics.archive.store import DIAGNOSIS, SAMPLES, Archive, ArchiveError
 from forensics.archive.writer import LOG
+from forensics.beside import Beside
 from forensics.errors import SourceError, UsageError
 from forensics.launch.forms import Form
 from forensics.launch.reading import from_inspect
@@ -148,6 +150,7 @@ def examine_run(
     context: Context | None = None,
     launch: Form | None = None,
     limits: Limits = DEFAULT,
+    asides: Sequence[Beside] = (),
 ) -> Examined:
     """Diagnose a run.
 
@@ -158,13 +161,15 @@ def examine_run(
         context: What is known beside the log; what the run's record knows if None.
         launch: What started it; rebuilt from the record if None.
         limits: What may be read.
+        asides: What other files say (see `analysis.read_beside`).
 
     Raises:
         SourceError: It cannot be read.
     """
     opened, known = open_run(archive, run, limits)
     form = launch or launch_of(archive.record(run))
-    diagnosis, triage, evidence = examine_opened(opened, engine, context or known, form)[-1]
+    found = examine_opened(opened, engine, context or known, form, asides)
+    diagnosis, triage, evidence = found[-1]
     named = replace(diagnosis.run, id=run)
     # One start is one run: what looks like several in its log is told as one.
     source = replace(diagnosis.source, name=f"{ARCHIVED}{run}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from forensics.cli.options import archive_folder
 if TYPE_CHECKING:
     from forensics.analysis import Engine, Examined
     from forensics.archive.store import Archive
+    from forensics.beside import Beside
     from forensics.launch.forms import Form
     from forensics.model import Context
     from forensics.unpacking import Limits
@@ -33,6 +35,7 @@ def examined(
     known: Context | None,
     limits: Limits,
     form: Form | None,
+    asides: Sequence[Beside] = (),
 ) -> list[Examined]:
     """Diagnose one source, archived or not.
 
@@ -44,7 +47,7 @@ def examined(
     from forensics.sources import ARCHIVED
 
     if not name.startswith(ARCHIVED):
-        return examine_all(name, engine, known, limits, form)
+        return examine_all(name, engine, known, limits, form, asides)
     from msgspec.structs import asdict, replace
 
     from forensics.archive import reading
@@ -57,4 +60,8 @@ def examined(
         # What was stated on the command line wins over what was recorded.
         nothing = asdict(Context())
         context = replace(context, **{k: v for k, v in asdict(known).items() if v != nothing[k]})
-    return [reading.examine_run(archive, run, engine, context=context, launch=form, limits=limits)]
+    return [
+        reading.examine_run(
+            archive, run, engine, context=context, launch=form, limits=limits, asides=asides
+        )
+    ]

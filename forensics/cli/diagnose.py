@@ -52,6 +52,15 @@ def diagnose(
         Path | None,
         typer.Option("--inspect", help="What `docker inspect NAME` printed, in a file."),
     ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="FILE",
+            help="What else was saved of the run: docker inspect or docker events output, a kernel "
+            "log (dmesg, journalctl -k), nvidia-smi output (repeatable).",
+        ),
+    ] = None,
     launch: Annotated[
         str | None,
         typer.Option(
@@ -76,7 +85,7 @@ def diagnose(
     from forensics.errors import SourceError
 
     check_format(format_, REPORTS)
-    from forensics.analysis import corrected, load_rules, prepare
+    from forensics.analysis import corrected, load_rules, prepare, read_beside
     from forensics.cli.archived import examined
     from forensics.cli.launches import write_new
     from forensics.reporters.runs import failed
@@ -85,17 +94,18 @@ def diagnose(
 
     limits = Limits(max_bytes=max_bytes)
     names = find(source or ["-"], limits)
-    out.refuse_overwrite(output, names)
+    out.refuse_overwrite(output, [*names, *(beside or [])])
     form = _launch(launch, apply_to, len(names))
     known = _context(exit_code, inspect, running=running)
     if form is not None:
         known = _with_launch(known, form, names[0])
     engine = prepare(load_rules(rules or []))
+    asides = read_beside(beside or [], engine, limits)
     view = out.view(format_, output, no_color=no_color, verbose=verbose, several=len(names) > 1)
     anything, broken, texts, last = False, False, [], None
     for name in names:
         try:
-            results = examined(name, archive, engine, known, limits, form)
+            results = examined(name, archive, engine, known, limits, form, asides)
         except SourceError as error:
             if len(names) == 1:
                 raise

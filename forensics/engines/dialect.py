@@ -83,6 +83,7 @@ class Dialect(Struct, frozen=True):
         teardown: Function names in whose frames an exception is only a consequence of ending.
         passes_on: Engines that this program runs inside and whose output it prints among its
             own: where it is seen, the log is its, however many lines are theirs.
+        programs: What the names of its processes begin with, as the kernel knows them (15 letters).
     """
 
     name: str
@@ -96,6 +97,7 @@ class Dialect(Struct, frozen=True):
     teardown: tuple[str, ...] = ()
     normalise: Callable[[Metrics, str | None], Metrics] = _as_printed
     passes_on: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
 
 # --- what several servers print alike -----------------------------------------------------------

@@ -67,4 +67,10 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fact", "torch", r"(?:PyTorch|torch)(?: version|==)[ :=]{0,3}(?P<torch>\d+\.\d+\.\d+\S{0,30})"),
 )  # fmt: skip
 
-GENERIC = Dialect(name="generic", signals=SIGNALS, parse=parse)
+#: Programs that any server may run as, or start: interpreters, launchers, compilers of kernels.
+PROGRAMS: tuple[str, ...] = (
+    "python", "pt_main_thread", "pt_elastic", "ray", "torchrun", "uvicorn", "gunicorn", "mpirun",
+    "orted", "nvcc", "cicc", "ptxas", "cc1plus", "ninja",
+)  # fmt: skip
+
+GENERIC = Dialect(name="generic", signals=SIGNALS, parse=parse, programs=PROGRAMS)

@@ -184,4 +184,5 @@ LLAMA_CPP = Dialect(
     milestones=MILESTONES,
     ready="serving",
     depth=depth,
+    programs=("llama-", "llama_"),
 )

@@ -120,4 +120,5 @@ OLLAMA = Dialect(
     ready="serving",
     waits="devices_found",
     passes_on=(LLAMA_CPP.name,),
+    programs=("ollama",),
 )

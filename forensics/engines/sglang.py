@@ -161,4 +161,5 @@ SGLANG = Dialect(
     depth=depth,
     process_of=process_of,
     teardown=("kill_process_tree", "shutdown", "close", "__del__", "__exit__"),
+    programs=("sglang",),
 )

@@ -154,4 +154,5 @@ TENSORRT_LLM = Dialect(
     depth=depth,
     process_of=process_of,
     teardown=("shutdown", "shutdown_abort", "__del__", "__exit__", "cleanup"),
+    programs=("trtllm", "tensorrt_llm"),
 )

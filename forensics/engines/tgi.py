@@ -152,4 +152,5 @@ TGI = Dialect(
     depth=depth,
     process_of=process_of,
     teardown=("shutdown", "stop", "close", "__del__", "__exit__"),
+    programs=("text-generation",),
 )

@@ -271,4 +271,5 @@ VLLM = Dialect(
     process_of=process_of,
     normalise=normalise,
     teardown=("shutdown", "cleanup", "close", "__del__", "__exit__", "destroy", "_cleanup", "terminate"),
+    programs=("VLLM", "vllm"),
 )  # fmt: skip

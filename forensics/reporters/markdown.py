@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from forensics.model import Diagnosis, Finding
-from forensics.reporters.view import View, visible
+from forensics.reporters.view import View, place, visible
 
 #: What means something anywhere in a line, and what does only at its beginning.
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&])")
@@ -52,8 +52,10 @@ def render(diagnosis: Diagnosis, view: View) -> str:
     facts += [f"last milestone {diagnosis.last_milestone}"] if diagnosis.last_milestone else []
     out += [escape(", ".join(facts)), ""]
     if cause is not None:
-        excerpt = view.excerpts.get(cause.line)
+        excerpt = view.excerpts.get(cause.line) if cause.source is None else None
         lines = [(cause.line, cause.text)]
+        if cause.source is not None:
+            out += [escape(f"In {cause.source}:"), ""]
         if excerpt is not None:
             lines = [*excerpt.before, *lines, *excerpt.after]
         out += [fenced("\n".join(f"{n}: {text[:300]}" for n, text in lines)), ""]
@@ -91,7 +93,10 @@ def _list(title: str, findings: list[Finding]) -> list[str]:
     if not findings:
         return []
     lines = [
-        f"- {escape(f.title)}" + (f" (line {f.evidence[0].line})" if f.evidence else "")
-        for f in findings
+        f"- {escape(f.title)}" + (f" ({escape(_where(f))})" if f.evidence else "") for f in findings
     ]
     return [f"{title}:", "", *lines, ""]
+
+
+def _where(finding: Finding) -> str:
+    return place(finding.evidence[0].source, finding.evidence[0].line)

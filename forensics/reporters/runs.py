@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forensics.model import Diagnosis
+from forensics.reporters.view import place as where_is
 from forensics.reporters.view import visible
 
 _FAILED = {"diagnosed", "suspected", "inconclusive"}
@@ -91,4 +92,5 @@ def _said(one: Diagnosis) -> str:
     if root is None:
         return _WORDS[one.outcome]
     title = next((f.title for f in one.findings if f.rule == root.rule), None)
-    return f"{_WORDS[one.outcome]}: {title or root.text[:120]} (line {root.line})"
+    where = where_is(root.source, root.line)
+    return f"{_WORDS[one.outcome]}: {title or root.text[:120]} ({where})"

@@ -72,7 +72,7 @@ def _result(
     locations = [
         {
             "physicalLocation": {
-                "artifactLocation": {"uri": uri},
+                "artifactLocation": {"uri": (citation.source or uri).replace("\\", "/")},
                 "region": {"startLine": citation.line, "snippet": {"text": visible(citation.text)}},
             }
         }

@@ -13,7 +13,7 @@ from rich.text import Text
 from forensics.model import Citation, Diagnosis, Finding, FixAdvice, Record, RootCause
 from forensics.records import understand
 from forensics.reporters.page import Page
-from forensics.reporters.view import View, cut, visible, wrap
+from forensics.reporters.view import View, cut, place, visible, wrap
 
 _VERDICTS = {
     "diagnosed": ("DIAGNOSED", "bold red"),
@@ -155,7 +155,7 @@ class _Page(Page):
             if root.count > 1:
                 self._wrap(f"Printed {root.count} times.", style="dim")
             for other in root.evidence:
-                if other.line != cause.line:
+                if (other.source, other.line) != (cause.source, cause.line):
                     self._cite(other)
         elif cause.exception is not None and cause.exception.message:
             self._line()
@@ -163,10 +163,12 @@ class _Page(Page):
 
     def _quote(self, cause: RootCause) -> None:
         """Quote the root line between its neighbours; the prefixes are said once, above."""
-        excerpt = self._view.excerpts.get(cause.line)
+        excerpt = self._view.excerpts.get(cause.line) if cause.source is None else None
         root = _record(cause.text)
-        said = [f"line {cause.line}"]
-        if cause.process:
+        said = [place(cause.source, cause.line)]
+        if cause.process and cause.source is not None:
+            said.append(f"about {cause.process}")
+        elif cause.process:
             said.append(f"printed by {cause.process}" + (f" (pid {root.pid})" if root.pid else ""))
         if root.clock:
             said.append(f"at {root.clock}")
@@ -196,7 +198,7 @@ class _Page(Page):
             self._line(mark + text, "bold red" if i == 0 else "red")
 
     def _cite(self, citation: Citation) -> None:
-        lead = f"  line {citation.line}: "
+        lead = f"  {place(citation.source, citation.line)}: "
         text = _record(citation.text).message
         self._line(lead + cut(visible(text), self._width - len(lead)), "dim")
 
@@ -256,7 +258,8 @@ class _Page(Page):
         self._title("What only followed from it")
         shown = findings if self._view.verbose else findings[:_SYMPTOMS_SHOWN]
         for finding in shown:
-            line = f"line {finding.evidence[0].line}: " if finding.evidence else ""
+            first = finding.evidence[0] if finding.evidence else None
+            line = f"{place(first.source, first.line)}: " if first is not None else ""
             times = f" (x{finding.count})" if finding.count > 1 else ""
             self._line(cut(f"  {line}{visible(finding.title)}{times}", self._width), "dim")
         if len(shown) < len(findings):
@@ -269,7 +272,8 @@ class _Page(Page):
         self._title("Timeline")
         for milestone in timeline:
             when = f"{milestone.seconds:9.0f} s" if milestone.seconds is not None else " " * 11
-            self._line(f"{when}  {_phase(milestone.milestone):<24} line {milestone.line}", "dim")
+            where = place(milestone.source, milestone.line)
+            self._line(f"{when}  {_phase(milestone.milestone):<24} {where}", "dim")
 
     def _explain(self) -> None:
         considered = self._view.considered

@@ -56,6 +56,11 @@ def visible(text: str) -> str:
     return _UNSAFE.sub(_show, text.replace("\t", "    "))
 
 
+def place(source: str | None, line: int) -> str:
+    """Return where a line stands, in words; the file is named where it is not the log itself."""
+    return f"line {line}" if source is None else f"{visible(source)} line {line}"
+
+
 def escaped(json_text: str) -> str:
     """Return JSON text in which what `visible` would mark stands as an escape sequence.
 
