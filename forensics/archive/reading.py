@@ -142,7 +142,7 @@ def launch_of(record: RunRecord) -> Form | None:
         return None
 
 
-def examine_run(
+def examine_run(  # noqa: PLR0913 - what may be known of a run
     archive: Archive,
     run: str,
     engine: Engine,
