@@ -54,7 +54,7 @@ class _Page(Page):
         elif report.stats.throughput.windows:
             self._title("Speculation")
             self._line("  no line of it in this log")
-        elif report.frame.is_empty() and report.stats.source.name and report.counters is None:
+        elif not report.rows.height and report.stats.source.name and report.counters is None:
             self._title("There is no line of statistics in this log")
             self._wrap(
                 "Servers print them while they work, every ten seconds or so, unless their "
@@ -162,7 +162,7 @@ class _Page(Page):
 
     def _warmup(self) -> None:
         """Show what was left out: the window that reaches back into the start."""
-        rows = self._report.frame.filter(pl.col("warmup"))
+        rows = self._report.rows.having("generation_tokens_per_s").filter(pl.col("warmup"))
         speeds = rows["generation_tokens_per_s"].drop_nulls().to_list()
         if speeds and self._report.warmup:
             shown = ", ".join(f"{speed:.1f}" for speed in speeds[:4])
@@ -170,7 +170,7 @@ class _Page(Page):
 
     def _requests(self) -> None:
         """Show how long whole requests took, where the server says it (Ollama)."""
-        times = self._report.frame["request_s"].drop_nulls()
+        times = self._report.rows.having("request_s")["request_s"].drop_nulls()
         if times.is_empty():
             return
         first = float(times[0])

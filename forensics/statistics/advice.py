@@ -14,9 +14,10 @@ from typing import Any
 import polars as pl
 
 from forensics.model import DEFAULT_SAFETY, Citation, Finding, FixAdvice
-from forensics.statistics import baselines, benchadvice
+from forensics.statistics import baselines, benchadvice, figures
 from forensics.statistics.baselines import MIN_WINDOWS, enough
 from forensics.statistics.model import Position, Report
+from forensics.statistics.table import Rows, completed
 from forensics.statistics.words import Captures, number, percent
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -32,6 +33,8 @@ _DRIFT = 0.05
 _SIGMAS = 3.0
 #: Accepted tokens under load below this share of those at few requests are worth a word.
 _LOAD_FACTOR = 0.9
+#: Columns of drafting windows that are looked at here.
+_USED = ("line", "accepted_tokens", "draft_tokens", "drafts", "problem")
 
 Found = tuple[str, Captures, list[int]]
 
@@ -45,7 +48,7 @@ def findings(report: Report, tables: Mapping[str, Any]) -> list[Finding]:
     """
     entries: Mapping[str, Any] = (tables.get("statistics") or {}).get("advice") or {}
     made = [
-        filled(name, entries[name], captures, _cite(report.frame, lines))
+        filled(name, entries[name], captures, _cite(report.rows, lines))
         for name, captures, lines in _all(report, tables)
         if name in entries
     ]
@@ -117,19 +120,24 @@ def filled(
     )
 
 
-def _cite(frame: pl.DataFrame, lines: Iterable[int]) -> list[Citation]:
-    wanted = list(lines)[:_CITED]
-    if not wanted:
-        return []
-    rows = frame.filter(pl.col("line").is_in(wanted) & pl.col("text").is_not_null())
-    return [
-        Citation(line, text, at=at)
-        for line, text, at in rows.select("line", "text", "at").iter_rows()
-    ]
+def _cite(rows: Rows, lines: Iterable[int]) -> list[Citation]:
+    wanted = sorted(set(lines))[:_CITED]
+    found: list[Citation] = []
+    for part in rows.parts.values():
+        if not wanted or "text" not in part.columns:
+            continue
+        cited = (
+            completed(part)
+            .select("line", "text", "at")
+            .filter(pl.col("line").is_in(wanted) & pl.col("text").is_not_null())
+        )
+        found += [Citation(line, text, at=at) for line, text, at in cited.iter_rows()]
+    return sorted(found, key=lambda c: c.line)
 
 
 def _drafting(report: Report) -> pl.DataFrame:
-    return report.frame.filter((pl.col("drafts") > 0) & pl.col("problem").is_null())
+    rows = figures.drafting_rows(report.rows)
+    return rows.select(_USED).filter((pl.col("drafts") > 0) & pl.col("problem").is_null())
 
 
 def _ends(frame: pl.DataFrame) -> list[int]:
@@ -141,7 +149,8 @@ def _ends(frame: pl.DataFrame) -> list[int]:
 
 
 def _broken(report: Report) -> Iterator[Found]:
-    broken = report.frame.filter(pl.col("problem").is_not_null())
+    rows = figures.drafting_rows(report.rows).select("line", "problem")
+    broken = rows.filter(pl.col("problem").is_not_null())
     if broken.height:
         captures = {"count": str(broken.height), "problem": str(broken["problem"][0])}
         yield "lines-inconsistent", captures, list(broken["line"].head(_CITED))
@@ -175,7 +184,11 @@ def _silent(report: Report) -> Iterator[Found]:
     config = report.arguments.get("speculative_config")
     windows = report.stats.throughput.windows
     if config and report.speculation is None and windows >= MIN_WINDOWS and report.counters is None:
-        yield "speculation-silent", {"windows": str(windows)}, _ends(report.frame)
+        yield (
+            "speculation-silent",
+            {"windows": str(windows)},
+            _ends(report.rows.having("running").select("line")),
+        )
 
 
 def _idle(report: Report) -> Iterator[Found]:
@@ -351,7 +364,8 @@ def _queueing(report: Report) -> Iterator[Found]:
             "p90": number(shown.waiting.p90, 0),
             "running": number(shown.running.median, 0),
         }
-        waiting = report.frame.filter(pl.col("waiting") > 0)
+        waiting = report.rows.having("waiting").select("line", "waiting")
+        waiting = waiting.filter(pl.col("waiting") > 0)
         yield "requests-queue", captures, list(waiting["line"].head(_CITED))
 
 
@@ -359,5 +373,6 @@ def _cache(report: Report) -> Iterator[Found]:
     usage = report.stats.throughput.kv_cache_usage
     if report.stats.throughput.windows >= MIN_WINDOWS and (usage.p90 or 0.0) >= _FULL_CACHE:
         captures = {"p90": percent(usage.p90 or 0.0), "median": percent(usage.median or 0.0)}
-        full = report.frame.filter(pl.col("kv_cache_usage") >= _FULL_CACHE)
+        full = report.rows.having("kv_cache_usage").select("line", "kv_cache_usage")
+        full = full.filter(pl.col("kv_cache_usage") >= _FULL_CACHE)
         yield "kv-cache-full", captures, list(full["line"].head(_CITED))

@@ -22,7 +22,7 @@ def compare(report: Report, counters: Counters) -> Iterator[Agreement]:
         report: Of the log.
         counters: Of the endpoint, read after the log's last line.
     """
-    frame = report.frame.filter(pl.col("problem").is_null())
+    frame = figures.drafting_rows(report.rows).filter(pl.col("problem").is_null())
     found = report.speculation
     if found is not None and not found.estimated:
         pairs = (
@@ -67,7 +67,7 @@ def _tokens(report: Report, counters: Counters) -> Iterator[Agreement]:
     The window of the first line reaches back to the start of its clock, which is not printed: it
     counts as a usual one at least, and as all the time since the first line of the log at most.
     """
-    rows = figures.engine_rows(report.frame)
+    rows = figures.engine_rows(report.rows)
     rows = rows.filter(pl.col("span_s").is_not_null())
     if rows.is_empty():
         return

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import polars as pl
-
 from forensics import redaction
 from forensics.model import Run, Source
-from forensics.statistics import figures, intervals, summary, table, windows
+from forensics.statistics import figures, intervals, summary
 from forensics.statistics.model import (
     SCHEMA,
     Counters,
@@ -24,6 +22,7 @@ from forensics.statistics.model import (
     Stats,
     Throughput,
 )
+from forensics.statistics.table import Rows
 
 
 def report_on_counters(
@@ -55,20 +54,19 @@ def report_on_counters(
     ]
     hits, queries = counters.prefix_hits, counters.prefix_queries
     rate = hits / queries if hits is not None and queries else None
-    empty = table.empty()
     stats = Stats(
         schema=SCHEMA,
         source=source,
         speculative=found.totals if found else None,
         throughput=Throughput(prefix_cache_hit_rate=Distribution(median=rate)),
         startup=Startup(),
-        series=[*figures.series(_bare(empty), _bare(empty), found, ()), *points],
+        series=[*figures.totals_points(found), *points],
         findings=[],
     )
     report = Report(
         stats=stats,
         run=Run(engine=counters.engine, model=counters.model),
-        frame=_bare(empty),
+        rows=Rows(),
         speculation=found,
         loads=(),
         counters=counters,
@@ -87,11 +85,7 @@ def report_on_nothing() -> Report:
         series=[],
         findings=[],
     )
-    return Report(stats=stats, run=Run(), frame=_bare(table.empty()), speculation=None, loads=())
-
-
-def _bare(rows: pl.DataFrame) -> pl.DataFrame:
-    return windows.recovered(rows, k=None, bonus=True, started=False, interval=1)
+    return Report(stats=stats, run=Run(), rows=Rows(), speculation=None, loads=())
 
 
 def _mean(histogram: tuple[float, int] | None) -> float | None:

@@ -19,12 +19,27 @@ from forensics.statistics.model import (
     Speculative,
     Throughput,
 )
+from forensics.statistics.table import Rows
 
 #: Points of a series over time; more windows than that are joined with their neighbours.
 MAX_POINTS = 400
 _BROKEN_SHOWN = 20
 #: Engines of one server print their lines within so many seconds.
 _MOMENT_S = 2
+#: What is looked at of each kind of rows: a log of days has millions of them.
+_SPECULATION = (
+    "line", "at", "form", "accepted_tokens", "draft_tokens", "drafts", "drafts_low", "drafts_high",
+    "emitted", "per_position", "problem", "span_s", "warmup",
+)  # fmt: skip
+_ENGINE = (
+    "line", "at", "clock", "seconds", "form", "replica", "running", "waiting", "span_s", "warmup",
+    "prompt_tokens_per_s", "generation_tokens_per_s", "kv_cache_usage", "prefix_cache_hit_rate",
+)  # fmt: skip
+
+
+def drafting_rows(rows: Rows) -> pl.DataFrame:
+    """Return the rows of `windows.recovered` that may speak of drafts."""
+    return rows.having("draft_tokens", "emitted")
 
 
 def speculation(
@@ -33,10 +48,11 @@ def speculation(
     """Return what speculation did, None where no line speaks of it.
 
     Args:
-        frame: Rows of `windows.recovered`.
+        frame: Of `drafting_rows`.
         arguments: The server's arguments (for the method).
         k: `num_speculative_tokens`, if known.
     """
+    frame = frame.select(_SPECULATION)
     rows = frame.filter(pl.col("draft_tokens").is_not_null() | pl.col("emitted").is_not_null())
     if rows.is_empty():
         return None
@@ -130,13 +146,14 @@ def _position_rates(rows: pl.DataFrame) -> list[float]:
 # --- throughput ----------------------------------------------------------------------------------
 
 
-def engine_rows(frame: pl.DataFrame) -> pl.DataFrame:
+def engine_rows(table: Rows) -> pl.DataFrame:
     """Return one row a moment for the whole server: engines that log for themselves are added up.
 
     Engines print one after the other, so a new moment begins where an engine's number does not
     rise. Throughputs and requests are summed, cache figures averaged.
     """
-    rows = frame.filter(
+    rows = table.having("generation_tokens_per_s", "prompt_tokens_per_s").select(_ENGINE)
+    rows = rows.filter(
         pl.col("generation_tokens_per_s").is_not_null()
         | pl.col("prompt_tokens_per_s").is_not_null()
     )
@@ -194,12 +211,16 @@ def loads(frame: pl.DataFrame, rows: pl.DataFrame) -> tuple[Load, ...]:
     """Return throughput and acceptance at 1, 2, 4, 8 … running requests.
 
     Args:
-        frame: Rows of `windows.recovered`, for the acceptance.
+        frame: Of `drafting_rows`, for the acceptance.
         rows: Of `engine_rows`.
     """
-    made = rows.filter(
-        ~pl.col("warmup") & (pl.col("generation_tokens_per_s") > 0) & (pl.col("running") > 0)
-    ).with_columns(_power("running"))
+    made = (
+        rows.select("warmup", "generation_tokens_per_s", "running")
+        .filter(
+            ~pl.col("warmup") & (pl.col("generation_tokens_per_s") > 0) & (pl.col("running") > 0)
+        )
+        .with_columns(_power("running"))
+    )
     if made.is_empty():
         return ()
     by_load = made.group_by("_load").agg(
@@ -207,9 +228,11 @@ def loads(frame: pl.DataFrame, rows: pl.DataFrame) -> tuple[Load, ...]:
         pl.col("generation_tokens_per_s").median().alias("generation"),
         (pl.col("generation_tokens_per_s") / pl.col("running")).median().alias("per_request"),
     )
-    drafted = frame.filter(
-        (pl.col("drafts") > 0) & pl.col("problem").is_null() & (pl.col("load") > 0)
-    ).with_columns(_power("load"))
+    drafted = (
+        frame.select("drafts", "problem", "load", "emitted")
+        .filter((pl.col("drafts") > 0) & pl.col("problem").is_null() & (pl.col("load") > 0))
+        .with_columns(_power("load"))
+    )
     lengths = drafted.group_by("_load").agg(
         (pl.col("emitted").sum() / pl.col("drafts").sum()).alias("length")
     )
@@ -234,7 +257,17 @@ def series(
     frame: pl.DataFrame, rows: pl.DataFrame, found: Speculation | None, by_load: tuple[Load, ...]
 ) -> list[Point]:
     """Return acceptance and throughput over time, then totals with their intervals, then loads."""
-    points = [*_acceptance_points(frame), *_throughput_points(rows)]
+    return [
+        *_acceptance_points(frame),
+        *_throughput_points(rows),
+        *totals_points(found),
+        *_load_points(by_load),
+    ]
+
+
+def totals_points(found: Speculation | None) -> list[Point]:
+    """Return the totals of speculation with the ends of their intervals."""
+    points: list[Point] = []
     if found is not None:
         named = {"acceptance_rate": found.rate, "mean_acceptance_length": found.length}
         for i, position in enumerate(found.positions, 1):
@@ -257,6 +290,11 @@ def series(
                     "total",
                 )
             )
+    return points
+
+
+def _load_points(by_load: tuple[Load, ...]) -> list[Point]:
+    points: list[Point] = []
     for load in by_load:
         values = {
             "generation_tokens_per_s": load.generation,
@@ -281,8 +319,10 @@ def _joined(frame: pl.DataFrame, sums: list[pl.Expr]) -> pl.DataFrame:
 
 def accepting(frame: pl.DataFrame) -> pl.DataFrame:
     """Return consistent windows with drafts, joined to few, with counts."""
-    rows = frame.filter((pl.col("drafts") > 0) & pl.col("problem").is_null())
     counts = ("accepted_tokens", "draft_tokens", "drafts", "emitted")
+    rows = frame.select("line", "at", "clock", "seconds", "problem", *counts).filter(
+        (pl.col("drafts") > 0) & pl.col("problem").is_null()
+    )
     return (
         _joined(rows, [pl.col(*counts).sum()])
         if rows.height

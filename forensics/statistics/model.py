@@ -12,6 +12,7 @@ import polars as pl
 from msgspec import Struct
 
 from forensics.model import Finding, Milestone, Run, Source
+from forensics.statistics.table import Rows
 
 SCHEMA = "forensics/stats/1"
 
@@ -279,7 +280,7 @@ class Report(Struct, frozen=True):
 
     stats: Stats
     run: Run
-    frame: pl.DataFrame
+    rows: Rows
     speculation: Speculation | None
     loads: tuple[Load, ...]
     benches: tuple[Bench, ...] = ()
@@ -288,3 +289,8 @@ class Report(Struct, frozen=True):
     arguments: dict[str, Any] = {}
     warmup: int = 0
     limits: tuple[str, ...] = ()
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The tidy table: all rows with all columns, made anew each time."""
+        return self.rows.whole()

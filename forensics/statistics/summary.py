@@ -126,10 +126,9 @@ class Gatherer:
 
     def keep(self, parsed: table.Parsed) -> None:
         """Keep parsed rows, in order."""
-        if parsed.rows.height:
-            self._frames.append(parsed.rows.with_columns(pl.col("line") + self._lines))
+        self._frames += [f.with_columns(pl.col("line") + self._lines) for f in parsed.frames]
         self._lines += parsed.lines
-        self._rows += parsed.rows.height
+        self._rows += parsed.height
 
     @property
     def quoting(self) -> bool:
@@ -154,16 +153,15 @@ class Gatherer:
     def _unwrapped(self, block: Block) -> None:
         if not self._served and self._scanned < _HEAD:
             self._learn(block)
-        rows = table.parse_block(block, texts=self.quoting)
-        if rows.height:
+        for rows in table.parse_block(block, texts=self.quoting):
             self._frames.append(rows)
             self._rows += rows.height
 
     def report(self, tables: Mapping[str, Any]) -> Report:
         """Return the report on everything taken so far; ends the reading of the start."""
         evidence = self._builder.finish(self._source, self._context)
-        rows = table.complete(self._frames)
-        self._frames = [rows]
+        rows = table.gathered(self._frames)
+        self._frames = list(rows.parts.values())
         # Only the start was read as a diagnosis reads it: whether the end is there is not known.
         source = replace(
             evidence.source,
@@ -209,7 +207,7 @@ def _batches(runs: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 def _report(
-    rows: pl.DataFrame,
+    rows: table.Rows,
     evidence: Evidence,
     source: Source,
     tables: Mapping[str, Any],
@@ -220,37 +218,39 @@ def _report(
         arguments.setdefault("max_num_batched_tokens", budget)
     k = _speculative_tokens(arguments)
     version = evidence.run.engine_version or ""
-    frame = windows.recovered(
+    rows = windows.recovered(
         rows,
         k=k,
         bonus=not version.startswith("0.8.5") if version else None,
         started=evidence.last_ready is not None,
         interval=_whole(arguments.get("decode_log_interval")) or windows.SGLANG_INTERVAL,
     )
-    found = figures.speculation(frame, arguments, k)
-    engine = figures.engine_rows(frame)
-    loads = figures.loads(frame, engine)
+    drafting = figures.drafting_rows(rows)
+    found = figures.speculation(drafting, arguments, k)
+    engine = figures.engine_rows(rows)
+    loads = figures.loads(drafting, engine)
     stats = Stats(
         schema=SCHEMA,
         source=source,
         speculative=found.totals if found else None,
         throughput=figures.throughput(engine),
         startup=_startup(evidence),
-        series=figures.series(frame, engine, found, loads),
+        series=figures.series(drafting, engine, found, loads),
         findings=[],
     )
     run = evidence.run
     if run.engine is None and rows.height:
-        run = replace(run, engine=BY_NAME[str(rows["form"][0])].engine)
+        first = min(rows.parts.items(), key=lambda item: int(item[1]["line"][0]))[0]
+        run = replace(run, engine=BY_NAME[first].engine)
     report = Report(
         stats=stats,
         run=run,
-        frame=frame,
+        rows=rows,
         speculation=found,
         loads=loads,
         arguments=arguments,
         warmup=int(engine["warmup"].sum()),
-        limits=tuple(_limits(frame, evidence, found)),
+        limits=tuple(_limits(rows, evidence, found)),
     )
     return concluded(report, tables)
 
@@ -321,8 +321,8 @@ def _total(evidence: Evidence, served: list[float | None]) -> float | None:
     return known[-1] if known else None
 
 
-def _limits(frame: pl.DataFrame, evidence: Evidence, found: Speculation | None) -> Iterator[str]:
-    if evidence.last_ready is None and frame.height:
+def _limits(rows: table.Rows, evidence: Evidence, found: Speculation | None) -> Iterator[str]:
+    if evidence.last_ready is None and rows.height:
         yield (
             "the log does not begin where the server began: start-up times are not known, and its "
             "first window may reach back into the start"
@@ -332,11 +332,11 @@ def _limits(frame: pl.DataFrame, evidence: Evidence, found: Speculation | None) 
             "SGLang prints no counts: drafts are estimated as the decode batches between two lines "
             "times the running requests"
         )
-    if (
-        frame.height
-        and not frame["at"].count()
-        and any(c and _YEARLESS.match(c) for c in frame["clock"].head(50))
+    parts = rows.parts.values()
+    clocks = [c for part in parts if "clock" in part.columns for c in part["clock"].head(50)]
+    if not any("at" in part.columns for part in parts) and any(
+        c and _YEARLESS.match(c) for c in clocks
     ):
         yield "the log prints no year: times are given as printed"
-    if frame.height:
+    if rows.height:
         yield "what was done after the last line of statistics is never printed"

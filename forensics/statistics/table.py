@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from forensics.envelopes import Block, clean
 from forensics.records import understand
+from forensics.statistics import cutting
 from forensics.statistics.formats import (
     BY_NAME,
     ENVELOPE_TIME,
@@ -28,7 +29,7 @@ from forensics.statistics.formats import (
 )
 
 #: Bytes that are parsed at once.
-BATCH = 16 * 1024 * 1024
+BATCH = 4 * 1024 * 1024
 _MAX_LINE = 65_536
 
 #: Columns of the tidy table. `line`: physical line. `at`: time from the envelope (RFC 3339).
@@ -66,50 +67,121 @@ SCHEMA: dict[str, Any] = {
 _GO = r"^(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<value>[\d.]+)(?P<unit>s|ms|µs|us|ns))?$"
 _GO_UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
 _ANY = "|".join(re.escape(find) for find in FINDS)
-_VLLM_PREFIX = (
-    r"^(?:\([^()]* pid=[0-9]+[^()]*\) )*(?:DEBUG|INFO|WARNING) [0-9-]{5} [0-9:]{8} "
-    r"\[[^\]:]*:[0-9]+\] "
-)
 #: llama.cpp has no prefix that a dialect splits off: it is part of the message.
 _UNSPLIT = PREFIXES["llama-cpp"].replace("?P<clock>", "")
-_CLOCK = r"([0-9]{2}-[0-9]{2} [0-9:]{8}) \["
 
 
-def empty() -> pl.DataFrame:
-    """Return a table without rows."""
-    return pl.DataFrame(schema=SCHEMA)
+#: What `windows.recovered` adds; it says what each of them is.
+ADDED: dict[str, Any] = {
+    "seconds": pl.Float64,
+    "drafts": pl.Float64,
+    "drafts_low": pl.Float64,
+    "drafts_high": pl.Float64,
+    "emitted": pl.Float64,
+    "problem": pl.String,
+    "warmup": pl.Boolean,
+    "load": pl.Int64,
+}
+_COLUMNS = SCHEMA | ADDED
 
 
-def complete(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return the rows of all batches under each other, with all columns of the table."""
-    frames = [frame for frame in frames if frame.height]
-    if not frames:
-        return empty()
-    alike = all(frame.columns == frames[0].columns for frame in frames)
-    rows = pl.concat(frames, how="vertical" if alike else "diagonal")
-    return rows.select(
-        pl.col(name) if name in rows.columns else pl.lit(None, kind).alias(name)
-        for name, kind in SCHEMA.items()
+def completed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame with all columns of the table; those that it lacks cost no memory."""
+    return frame.select(
+        pl.col(name) if name in frame.columns else pl.lit(None, kind).alias(name)
+        for name, kind in _COLUMNS.items()
     )
 
 
-class Parsed(Struct, frozen=True):
-    """What became of a batch: its rows, lines counted from 1, columns only where it has values."""
+def filled(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame without the columns in which nothing stands."""
+    nulls = frame.select(pl.all().null_count()).row(0, named=True)
+    return frame.select(name for name, count in nulls.items() if count < frame.height)
 
-    rows: pl.DataFrame
+
+class Rows(Struct, frozen=True):
+    """The tidy table, kept apart by form: a form holds those columns only that it prints.
+
+    A log of days has millions of rows, and no form fills half of the columns.
+
+    Attributes:
+        parts: Rows by form, each in order of lines.
+    """
+
+    parts: dict[str, pl.DataFrame] = {}
+
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return sum(part.height for part in self.parts.values())
+
+    def having(self, *names: str) -> pl.DataFrame:
+        """Return the rows of the forms that fill one of these columns, in order of lines."""
+        return _merged([p for p in self.parts.values() if _fills(p, names)])
+
+    def whole(self) -> pl.DataFrame:
+        """Return all rows with all columns, in order of lines."""
+        return _merged(list(self.parts.values()))
+
+
+def _fills(part: pl.DataFrame, names: tuple[str, ...]) -> bool:
+    return any(n in part.columns and part[n].null_count() < part.height for n in names)
+
+
+def _merged(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    if not parts:
+        return pl.DataFrame(schema=_COLUMNS)
+    if len(parts) == 1:
+        return completed(parts[0])
+    return completed(pl.concat(parts, how="diagonal").sort("line", maintain_order=True))
+
+
+def gathered(frames: list[pl.DataFrame]) -> Rows:
+    """Return the rows of all batches by form.
+
+    Args:
+        frames: Each of one form, in order of lines within a form; emptied, so that no row stands
+            in memory twice.
+    """
+    by_form: dict[str, list[pl.DataFrame]] = {}
+    for frame in frames:
+        by_form.setdefault(str(frame["form"][0]), []).append(frame)
+    frames.clear()
+    # Whole columns: added ones would make polars copy each that is in pieces.
+    return Rows({form: _joined(by_form.pop(form)).rechunk() for form in list(by_form)})
+
+
+def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    if len(frames) == 1:
+        return frames[0]
+    alike = all(frame.columns == frames[0].columns for frame in frames)
+    return pl.concat(frames, how="vertical" if alike else "diagonal")
+
+
+class Parsed(Struct, frozen=True):
+    """What became of a batch: rows, a frame a form, lines counted from 1; and how many lines."""
+
+    frames: list[pl.DataFrame]
     lines: int
 
+    @property
+    def height(self) -> int:
+        """Number of rows."""
+        return sum(frame.height for frame in self.frames)
 
-def parse_block(block: Block, *, texts: bool = True) -> pl.DataFrame:
+
+def parse_block(block: Block, *, texts: bool = True) -> list[pl.DataFrame]:
     """Return the rows of a block out of an envelope, with physical lines and its times.
 
     Args:
         block: Clean lines that know their numbers and times.
         texts: Whether to keep the lines themselves, to quote them.
     """
-    rows = _parsed(block.text, list(_breaks(block)), texts=texts).rows
-    if rows.is_empty():
-        return rows
+    frames = _parsed(block.text, list(_breaks(block)), texts=texts).frames
+    return [_placed(frame, block) for frame in frames]
+
+
+def _placed(rows: pl.DataFrame, block: Block) -> pl.DataFrame:
     places = [line - 1 for line in rows["line"]]
     numbers = block.numbers
     lines = [numbers[min(i, len(numbers) - 1)] if numbers else block.first_line + i for i in places]
@@ -137,16 +209,21 @@ def parse(raw: bytes, *, texts: bool = True) -> Parsed:
 
 def _parsed(raw: bytes, breaks: list[int], *, texts: bool) -> Parsed:
     if not raw:
-        return Parsed(empty(), 0)
+        return Parsed([], 0)
     found, height = _found(raw, breaks)
     newlines = height if raw.endswith(b"\n") else height - 1
-    frames = list(_frames(found)) if found.height else []
-    if not frames:
-        return Parsed(empty(), newlines - len(breaks))
-    rows = pl.concat(frames, how="diagonal").sort("line", maintain_order=True)
+    by_form: dict[str, list[pl.DataFrame]] = {}
+    for frame in _frames(found) if found.height else ():
+        by_form.setdefault(str(frame["form"][0]), []).append(frame)
+    frames = [_in_order(frames) for frames in by_form.values()]
     if texts:
-        rows = rows.join(found, on="line", how="left", maintain_order="left")
-    return Parsed(rows, newlines - len(breaks))
+        frames = [f.join(found, on="line", how="left", maintain_order="left") for f in frames]
+    return Parsed(frames, newlines - len(breaks))
+
+
+def _in_order(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    rows = _joined(frames)
+    return rows if rows["line"].is_sorted() else rows.sort("line", maintain_order=True)
 
 
 def _found(text: bytes, breaks: list[int]) -> tuple[pl.DataFrame, int]:
@@ -180,36 +257,16 @@ def _breaks(block: Block) -> Iterator[int]:
 
 
 def _frames(found: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    rest = found
-    for fast in (_fast_speculation, _fast_engine):
-        done, rest = fast(rest)
-        if not done.is_empty():
-            yield done
+    done, rest = cutting.cut(found)
+    yield from (_shaped(frame) for frame in done)
     for form in FORMATS:
         if rest.is_empty():
             return
-        done, rest = _by_pattern(rest, form)
-        if not done.is_empty():
-            yield done
+        parsed, rest = _by_pattern(rest, form)
+        if not parsed.is_empty():
+            yield parsed
     if not rest.is_empty():
         yield from _one_by_one(rest)
-
-
-def _split_off(
-    mine: pl.DataFrame, others: pl.DataFrame, parsed: pl.DataFrame, good: pl.Expr
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows that came out well, and all others.
-
-    Args:
-        mine: Rows that were tried.
-        others: Rows that were not.
-        parsed: What became of `mine`, row for row.
-        good: Whether a row of `parsed` came out well.
-    """
-    well = parsed.select(good.fill_null(False).alias("well")).to_series()  # noqa: FBT003
-    if well.all():
-        return _shaped(parsed), others
-    return _shaped(parsed.filter(well)), pl.concat([others, mine.filter(~well)])
 
 
 def _divided(rest: pl.DataFrame, text: str) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -222,93 +279,20 @@ def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
     """Return those columns of a frame that the table has, as what they are there."""
     return frame.select(
         pl.col(name).cast(kind, strict=False)
-        for name, kind in SCHEMA.items()
+        for name, kind in (SCHEMA | {"clock_s": pl.Float64}).items()
         if name in frame.columns
     )
-
-
-def _number(piece: int, suffix: str, kind: Any = pl.Float64) -> pl.Expr:  # noqa: ANN401
-    """Read a number from a piece; null unless the piece is the number and the suffix."""
-    return pl.col(f"field_{piece}").str.strip_suffix(suffix).cast(kind, strict=False)
-
-
-def _fast_speculation(rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Cut `SpecDecoding metrics` lines of 0.10.2 and later at their colons."""
-    mine, others = _divided(rest, "SpecDecoding metrics: Mean acceptance length: ")
-    if mine.is_empty():
-        return empty(), rest
-    pieces = mine.select("line", pl.col("text").str.split_exact(": ", 8).struct.unnest())
-    head = pl.col("field_0")
-    parsed = pieces.select(
-        "line",
-        head.str.extract(_CLOCK).alias("clock"),
-        pl.lit("vllm.spec").alias("form"),
-        _number(2, ", Accepted throughput").alias("printed_length"),
-        _number(3, " tokens/s, Drafted throughput").alias("accepted_throughput"),
-        _number(4, " tokens/s, Accepted").alias("drafted_throughput"),
-        _number(5, " tokens, Drafted", pl.Int64).alias("accepted_tokens"),
-        _number(6, " tokens, Per-position acceptance rate", pl.Int64).alias("draft_tokens"),
-        pl.col("field_7")
-        .str.strip_suffix(", Avg Draft acceptance rate")
-        .str.split(", ")
-        .cast(pl.List(pl.Float64), strict=False)
-        .alias("per_position"),
-        _number(8, "%").truediv(100).alias("printed_rate"),
-    )
-    prefixed = pieces["field_0"].str.contains(_VLLM_PREFIX + "SpecDecoding metrics$")
-    good = (
-        pl.all_horizontal(pl.all().is_not_null())
-        & pl.lit(pieces["field_7"].str.contains(r"^[0-9., ]+, Avg Draft acceptance rate$"))
-        & pl.lit(prefixed)
-    )
-    return _split_off(mine, others, parsed, good)
-
-
-def _fast_engine(rest: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Cut `Engine 000: Avg prompt throughput` lines without rarer fields at their colons."""
-    mine, others = _divided(rest, ": Avg prompt throughput: ")
-    if mine.is_empty():
-        return empty(), rest
-    pieces = mine.select("line", pl.col("text").str.split_exact(": ", 7).struct.unnest())
-    head = pl.col("field_0")
-    usage = pl.col("field_5").str
-    hits = pl.col("field_7")
-    parsed = pieces.select(
-        "line",
-        head.str.extract(_CLOCK).alias("clock"),
-        pl.lit("vllm.v1").alias("form"),
-        head.str.tail(3).alias("replica"),
-        _number(2, " tokens/s, Avg generation throughput").alias("prompt_tokens_per_s"),
-        _number(3, " tokens/s, Running").alias("generation_tokens_per_s"),
-        _number(4, " reqs, Waiting", pl.Int64).alias("running"),
-        usage.extract(r"^([0-9]+) reqs, [A-Z]+ KV cache usage$").cast(pl.Int64).alias("waiting"),
-        pl.col("field_6")
-        .str.strip_suffix(", Prefix cache hit rate")
-        .str.strip_suffix("%")
-        .cast(pl.Float64, strict=False)
-        .truediv(100)
-        .alias("kv_cache_usage"),
-        hits.str.strip_suffix("%")
-        .cast(pl.Float64, strict=False)
-        .truediv(100)
-        .alias("prefix_cache_hit_rate"),
-        (hits.is_null() | hits.str.contains(r"^[0-9.]+%$")).alias("whole"),
-    )
-    needed = [name for name in parsed.columns if name not in {"prefix_cache_hit_rate", "whole"}]
-    prefixed = pieces["field_0"].str.contains(_VLLM_PREFIX + r"Engine [0-9]{3}$")
-    good = pl.all_horizontal(pl.col(needed).is_not_null()) & pl.col("whole") & pl.lit(prefixed)
-    return _split_off(mine, others, parsed, good)
 
 
 def _by_pattern(rest: pl.DataFrame, form: LineFormat) -> tuple[pl.DataFrame, pl.DataFrame]:
     mine, others = _divided(rest, form.find)
     if mine.is_empty():
-        return empty(), rest
+        return mine, rest
     pattern = f"^{ENVELOPE_TIME}{PREFIXES[form.engine]}{form.pattern}"
     groups = mine.select("line", pl.col("text").str.extract_groups(pattern).struct.unnest())
     matched = groups.select(pl.any_horizontal(pl.exclude("line").is_not_null())).to_series()
     if not matched.any():
-        return empty(), rest
+        return mine.clear(), rest
     parsed = groups.filter(matched).with_columns(pl.lit(form.name).alias("form"))
     rest = others if matched.all() else pl.concat([others, mine.filter(~matched)])
     return _shaped(_converted(parsed)), rest

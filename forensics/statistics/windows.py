@@ -11,84 +11,90 @@ from __future__ import annotations
 
 import polars as pl
 
-from forensics.statistics.clocks import seconds_of
+from forensics.statistics.clocks import timed
 from forensics.statistics.formats import BY_NAME
+from forensics.statistics.table import Rows, completed, filled
 
-#: `seconds` since the first row; `drafts` with bounds; `emitted`: tokens of the steps that had a
-#: draft; `problem`: why the line's numbers contradict each other; `warmup`: reaches back into the
-#: start; `load`: requests running when the line was printed.
-ADDED = (
-    "seconds",
-    "drafts",
-    "drafts_low",
-    "drafts_high",
-    "emitted",
-    "problem",
-    "warmup",
-    "load",
-)
 #: Decode batches between two lines of SGLang (`--decode-log-interval`).
 SGLANG_INTERVAL = 40
-#: What is printed of a window's counts.
-_COUNTS = (
-    "form",
-    "accepted_tokens",
-    "draft_tokens",
-    "emitted_tokens",
-    "k",
-    "printed_length",
-    "printed_rate",
-    "per_position",
-)
 _LENGTH_ERROR = 0.005  # two decimals
 _RATE_ERROR = 0.0005  # three decimals, also one decimal of a percentage
 _SLACK = 1e-9
 _ROUNDS = 3
+_SLICE = 65_536
 _MAX_POSITIONS = 64
 _APART = 0.25
 
 
 def recovered(
-    table: pl.DataFrame, *, k: int | None, bonus: bool | None, started: bool, interval: int
-) -> pl.DataFrame:
-    """Return the table with the columns of `ADDED`.
+    rows: Rows, *, k: int | None, bonus: bool | None, started: bool, interval: int
+) -> Rows:
+    """Return the rows with the columns of `table.ADDED`.
+
+    `seconds` since the first row; `drafts` with bounds; `emitted`: tokens of the steps that had a
+    draft; `problem`: why the line's numbers contradict each other; `warmup`: reaches back into the
+    start; `load`: requests running when the line was printed.
 
     Args:
-        table: Rows as `table.parse` gives them, in order of lines.
+        rows: As `table` gives them.
         k: Tokens drafted at most in a step, by the arguments, if known.
         bonus: Whether the mean acceptance length counts the bonus token, None if the lines must
             say it themselves (0.8.5 leaves it out, all later versions count it).
         started: Whether the table begins where the server began to serve.
         interval: Decode batches between two lines of SGLang.
     """
-    table = _positions_joined(table)
-    table = table.with_columns(seconds_of(table).alias("seconds"), _load().alias("load"))
-    table = _differences(table)
-    table = _with_bounds(table, k, bonus=_has_bonus(table) if bonus is None else bonus)
-    table = _per_second(_estimated(table, k, interval))
-    return table.with_columns(_spans(), _warmup(started=started).alias("warmup"))
+    parts = timed(_positions_joined(rows.parts))
+    running = Rows(parts).having("running").select("line", "running").drop_nulls()
+    done: dict[str, pl.DataFrame] = {}
+    for form, part in parts.items():
+        counts = _has_bonus(part) if bonus is None and form == "vllm.spec.early" else bonus
+        made = _recovered(_with_load(part, running), form, k, bonus=counts is not False)
+        if form == "sglang.decode":
+            made = _estimated(made, k, interval)
+        elif form == "tensorrt-llm.iteration":
+            made = _per_second(made)
+        several = "replica" in part.columns and part["replica"].n_unique() > 1
+        warmup = _warmup(form, started=started)
+        done[form] = filled(made.with_columns(_spans(several=several), warmup.alias("warmup")))
+    return Rows(done)
 
 
-def _positions_joined(table: pl.DataFrame) -> pl.DataFrame:
+def _recovered(part: pl.DataFrame, form: str, k: int | None, *, bonus: bool) -> pl.DataFrame:
+    """Return the rows of one form with all columns, and with drafts if it prints counts."""
+    counted = "draft_tokens" in part.columns and part["draft_tokens"].count() > 0
+    part = completed(part)
+    if not counted:
+        return part
+    return _bounded(_differences(part) if BY_NAME[form].cumulative else part, k, form, bonus=bonus)
+
+
+def _positions_joined(parts: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Give llama.cpp's rates by position to the draft line that stands before them."""
-    form = pl.col("form")
-    if not table.filter(form == "llama-cpp.positions").height:
-        return table
+    if "llama-cpp.positions" not in parts:
+        return parts
+    mine = {name: part for name, part in parts.items() if BY_NAME[name].engine == "llama-cpp"}
+    table, form = Rows(mine).whole(), pl.col("form")
     follows = form.shift(-1) == "llama-cpp.positions"
-    return table.with_columns(
+    joined = table.with_columns(
         pl.when((form == "llama-cpp.spec") & follows)
         .then(pl.col("per_position").shift(-1))
         .otherwise("per_position")
         .alias("per_position")
-    ).filter(form != "llama-cpp.positions")
+    ).filter(form == "llama-cpp.spec")
+    rest = {name: part for name, part in parts.items() if name != "llama-cpp.positions"}
+    return rest | ({"llama-cpp.spec": joined} if joined.height else {})
 
 
-def _load() -> pl.Expr:
-    """Return the requests running at each line: its own, else those of the line before it."""
-    return pl.col("running").forward_fill()
+def _with_load(part: pl.DataFrame, running: pl.DataFrame) -> pl.DataFrame:
+    """Add the requests running at each line: its own, else those of the line before it."""
+    if "running" in part.columns and part["running"].null_count() == 0:
+        return part.with_columns(pl.col("running").alias("load"))
+    lines = part.select(pl.col("line").set_sorted())
+    found = lines.join_asof(running.with_columns(pl.col("line").set_sorted()), on="line")
+    return part.with_columns(found["running"].alias("load"))
 
 
-def _spans() -> pl.Expr:
+def _spans(*, several: bool) -> pl.Expr:
     """Return the length of each window in seconds.
 
     Of speculation: drafted tokens / drafted throughput, as the program divided them. Of the
@@ -96,7 +102,9 @@ def _spans() -> pl.Expr:
     runs on while a server without work is silent.
     """
     printed = pl.col("draft_tokens") / pl.col("drafted_throughput")
-    since = pl.col("seconds").diff().over("form", "replica")
+    since = pl.col("seconds").diff()
+    if several:
+        since = since.over("replica")
     usual = since.filter(since > 0).median()
     return pl.coalesce(
         "span_s",
@@ -107,45 +115,33 @@ def _spans() -> pl.Expr:
     ).alias("span_s")
 
 
-def _warmup(*, started: bool) -> pl.Expr:
-    """Return whether a window reaches back into the start: the first one of each kind."""
-    if not started:
+def _warmup(form: str, *, started: bool) -> pl.Expr:
+    """Return whether a window reaches back into the start: the first one of each engine."""
+    if not started or BY_NAME[form].engine not in {"vllm", "sglang"}:
         return pl.lit(False)  # noqa: FBT003
-    windowed = pl.col("form").is_in(
-        [n for n, f in BY_NAME.items() if f.engine in {"vllm", "sglang"}]
-    )
-    return windowed & (pl.int_range(pl.len()).over("form", "replica") == 0)
+    return pl.col("replica").is_first_distinct()
 
 
 # --- counts -------------------------------------------------------------------------------------
 
 
-def _differences(table: pl.DataFrame) -> pl.DataFrame:
+def _differences(part: pl.DataFrame) -> pl.DataFrame:
     """Turn counts since the start into counts of windows (V0); a smaller count is a new start."""
-    cumulative = [name for name, form in BY_NAME.items() if form.cumulative]
-    mine = pl.col("form").is_in(cumulative)
-    if not table.filter(mine).height:
-        return table
     counts = ("accepted_tokens", "draft_tokens", "emitted_tokens")
     restarted = pl.any_horizontal(
-        (pl.col(name).diff().over("form") < 0).fill_null(value=False) for name in counts
+        (pl.col(name).diff() < 0).fill_null(value=False) for name in counts
     )
-    first = pl.int_range(pl.len()).over("form") == 0
-    return table.with_columns(
-        pl.when(mine & ~first & ~restarted)
-        .then(pl.col(name).diff().over("form"))
-        .otherwise(pl.col(name))
-        .alias(name)
+    first = pl.int_range(pl.len()) == 0
+    return part.with_columns(
+        pl.when(~first & ~restarted).then(pl.col(name).diff()).otherwise(pl.col(name)).alias(name)
         for name in counts
     )
 
 
 def _has_bonus(table: pl.DataFrame) -> bool:
     """Tell from the lines themselves whether the mean length counts the bonus token."""
-    rows = table.filter(
-        pl.col("printed_length").is_finite()
-        & (pl.col("per_position").list.len() > 0)
-        & (pl.col("form") == "vllm.spec.early")
+    rows = completed(table).filter(
+        pl.col("printed_length").is_finite() & (pl.col("per_position").list.len() > 0)
     )
     if rows.is_empty():
         return True
@@ -154,32 +150,26 @@ def _has_bonus(table: pl.DataFrame) -> bool:
     return without * 2 < rows.height
 
 
-def _with_bounds(table: pl.DataFrame, k: int | None, *, bonus: bool) -> pl.DataFrame:
-    """Add what `_bounded` finds out of the lines that print counts, null in all others."""
-    counted = table["draft_tokens"].is_not_null()
-    bounded = _bounded(table.select(_COUNTS).filter(counted), k, bonus)
-    places = counted.arg_true()
-    return table.with_columns(
-        pl.select(pl.repeat(None, table.height, dtype=bounded.schema[name]))
-        .to_series()
-        .scatter(places, bounded[name])
-        .alias(name)
-        for name in bounded.columns[len(_COUNTS) :]
-    )
-
-
-def _bounded(table: pl.DataFrame, k: int | None, bonus: bool) -> pl.DataFrame:  # noqa: FBT001
+def _bounded(table: pl.DataFrame, k: int | None, form: str, *, bonus: bool) -> pl.DataFrame:
     """Add drafts, their bounds, and what is wrong with a line, for lines that print counts."""
-    accepted, drafted = pl.col("accepted_tokens"), pl.col("draft_tokens")
-    counted = drafted.is_not_null()
-    early = (pl.col("form") == "vllm.spec.early") & pl.lit(not bonus)
-    extra = pl.col("printed_length") - pl.when(early).then(0).otherwise(1)
+    without = form == "vllm.spec.early" and not bonus
+    extra = pl.col("printed_length") - (0 if without else 1)
     positions = pl.col("per_position").list.len()
     tokens = pl.coalesce(pl.when(positions > 0).then(positions), "k", pl.lit(k)).cast(pl.Float64)
+    table = table.with_columns(tokens.alias("_k"), extra.alias("_extra"))
+    # Slice by slice: what is computed on the way is many times as wide as what comes out.
+    needed = table.select("accepted_tokens", "draft_tokens", "per_position", "_k", "_extra")
+    bounds = pl.concat([_bounds(part) for part in needed.iter_slices(_SLICE)])
+    return _settled(table.with_columns(bounds))
+
+
+def _bounds(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the fewest and most drafts that each line's numbers allow."""
+    accepted, drafted = pl.col("accepted_tokens"), pl.col("draft_tokens")
+    counted = drafted.is_not_null()
+    extra, tokens = pl.col("_extra"), pl.col("_k")
     usable = extra.is_finite() & (accepted > 0)
     table = table.with_columns(
-        tokens.alias("_k"),
-        extra.alias("_extra"),
         pl.when(counted)
         .then(
             pl.max_horizontal(
@@ -205,11 +195,9 @@ def _bounded(table: pl.DataFrame, k: int | None, bonus: bool) -> pl.DataFrame:  
     table = _narrowed(table.with_columns(low.alias("_low"), high.alias("_high")))
     # Where rates were not rounded as they should be, only the wider bounds can be trusted.
     crossed = low > high
-    return _settled(
-        table.with_columns(
-            pl.when(crossed).then("_low").otherwise(low).alias("drafts_low"),
-            pl.when(crossed).then("_high").otherwise(high).alias("drafts_high"),
-        ).drop("_low", "_high")
+    return table.select(
+        pl.when(crossed).then("_low").otherwise(low).alias("drafts_low"),
+        pl.when(crossed).then("_high").otherwise(high).alias("drafts_high"),
     )
 
 
@@ -344,9 +332,7 @@ def _settled(table: pl.DataFrame) -> pl.DataFrame:
 
 def _per_second(table: pl.DataFrame) -> pl.DataFrame:
     """Give iterations (TensorRT-LLM) the throughput that their tokens and time are."""
-    mine = (pl.col("form") == "tensorrt-llm.iteration") & (pl.col("span_s") > 0)
-    if not table.filter(mine).height:
-        return table
+    mine = pl.col("span_s") > 0
     return table.with_columns(
         pl.when(mine & (pl.col(tokens) > 0))
         .then(pl.col(tokens) / pl.col("span_s"))
@@ -364,9 +350,7 @@ def _estimated(table: pl.DataFrame, k: int | None, interval: int) -> pl.DataFram
 
     A line covers `interval` decode batches; each running request is one draft in each of them.
     """
-    mine = (pl.col("form") == "sglang.decode") & pl.col("printed_length").is_finite()
-    if not table.filter(mine).height:
-        return table
+    mine = pl.col("printed_length").is_finite()
     drafts = (pl.col("running") * interval).cast(pl.Float64)
     gained = drafts * (pl.col("printed_length") - 1)
     given = {

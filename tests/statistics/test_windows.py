@@ -12,8 +12,8 @@ from tests.stat_lines import Window, current, early, log
 
 
 def recovered(lines: list[str], *, k: int | None = None, bonus: bool | None = None) -> pl.DataFrame:
-    rows = table.complete([table.parse(log(lines)).rows])
-    return windows.recovered(rows, k=k, bonus=bonus, started=False, interval=40)
+    rows = table.gathered(table.parse(log(lines)).frames)
+    return windows.recovered(rows, k=k, bonus=bonus, started=False, interval=40).whole()
 
 
 @st.composite
