@@ -15,6 +15,8 @@ from bench.measure import Command, Result
 DIAGNOSE: Final = "forensics diagnose"
 RIPGREP: Final = "rg -c -F -f LITERALS"
 EXTRACTION: Final = "rg -o, the same lines"
+STATS: Final = "forensics stats"
+STATISTICS: Final = "statistics log"
 SMALL_WARM: Final = "diagnose 2,000 lines, warm"
 SMALL_COLD: Final = "diagnose 2,000 lines, cold"
 STARTUP: Final = "forensics --version"
@@ -176,6 +178,8 @@ def targets() -> list[Target]:
         *found,
         Target("json-file at most 3.0 x the time of plain lines", 3.0, _against_plain, JSON_FILE),
         Target("json-file below 500 MB of memory", 500.0, _peak(JSON_FILE), JSON_FILE),
+        Target("stats at most 1.25 x ripgrep's extraction", 1.25, _against_extraction, STATISTICS),
+        Target("stats below 750 MB of memory", 750.0, _peak(STATS), STATISTICS),
         Target("2,000 lines diagnosed in under 0.4 s", 0.4, _median(SMALL_WARM), "short runs"),
         Target("start-up under 0.12 s", 0.12, _median(STARTUP), "short runs"),
     ]
@@ -222,13 +226,13 @@ def _statistics(tools: Tools, inputs: Inputs, rounds: int, environment: Mapping[
     """Build the group that reads a log of which half is statistics."""
     log = str(inputs.logs[Kind.STATISTICS])
     return Group(
-        "statistics log",
+        STATISTICS,
         Kind.STATISTICS,
         rounds,
         EXTRACTION,
         (
             Command(
-                "forensics stats",
+                STATS,
                 [*tools.forensics, "stats", "--format", "json", log],
                 environment=environment,
             ),
@@ -250,6 +254,12 @@ def _statistics(tools: Tools, inputs: Inputs, rounds: int, environment: Mapping[
 def _against_ripgrep(results: Mapping[str, Result]) -> float | None:
     """Return the median of the command over that of ripgrep."""
     ours, theirs = results[DIAGNOSE], results[RIPGREP]
+    return ours.median / theirs.median if ours.runs and theirs.runs else None
+
+
+def _against_extraction(results: Mapping[str, Result]) -> float | None:
+    """Return the median of the statistics over that of ripgrep printing the same lines."""
+    ours, theirs = results[STATS], results[EXTRACTION]
     return ours.median / theirs.median if ours.runs and theirs.runs else None
 
 
