@@ -1,5 +1,5 @@
-"""The collector: what persists the log and the facts of every container, whatever happens to it.
+"""The collector: no container's evidence is lost.
 
-`engine` talks to the container engine, the tiers (`files`, `api`, `journal`, `guard`) bring the
-bytes of a log into the archive, `snapshot` and `host` the facts, `watch` decides who does what.
+`watch` follows an engine; `hold`, `holder` and `files` take logs from the engine's own files as
+they are written (the file tier); `judge` diagnoses what ended, in a process of its own.
 """
