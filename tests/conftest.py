@@ -8,6 +8,21 @@ import pytest
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a person ask for what takes minutes."""
+    parser.addoption("--full", action="store_true", help="also run tests at full size")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests at full size out, unless they are asked for: smaller twins stand beside them."""
+    if config.getoption("--full"):
+        return
+    large = [item for item in items if item.get_closest_marker("full")]
+    if large:
+        config.hook.pytest_deselected(items=large)
+        items[:] = [item for item in items if item not in large]
+
+
 def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     """Turn the report of a skip into one of a failure; an expected failure is no skip."""
     if IN_CI and report.skipped and not hasattr(report, "wasxfail"):

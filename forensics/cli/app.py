@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli import diagnose, preflight, query, rules, runs, stats, why
+from forensics.cli import diagnose, preflight, query, rules, runs, stats, watch, why
 from forensics.cli.output import say
 
 app = typer.Typer(
@@ -26,6 +26,8 @@ app.command(name="stats")(stats.stats)
 app.command(name="preflight")(preflight.preflight)
 app.command(name="query")(query.query)
 app.add_typer(runs.app, name="runs")
+app.command(name="watch")(watch.watch)
+app.command(name="collect")(watch.collect)
 app.add_typer(rules.app, name="rules")
 
 

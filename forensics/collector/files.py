@@ -11,6 +11,7 @@ import gzip
 import os
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,8 @@ PIECE = 1 << 20
 _CHECK = 64
 #: How long the end of a file must stay its end before the log of a run that is over counts as read.
 _SETTLE_S = 0.25
+#: The same, where the last line is later than the end of the run: of a start not yet heard of.
+_LATE_S = 10.0
 #: How long a container's log file may take to appear before its run counts as one without.
 _NO_FILE_S = 5.0
 _RELIST_S = 0.5
@@ -66,21 +69,23 @@ class Tail:
             self._resume(position)
 
     def _resume(self, position: dict[str, Any]) -> None:
-        """Open the file that a position names."""
-        number, inode = int(position.get("part", 0)), position.get("inode")
-        self._next_number = number
+        """Open the file that a position names, whatever its number is by now."""
+        wanted, offset = position.get("inode"), int(position.get("offset", 0))
         self._list()
-        if self._parts and self._parts[0].number == number:
-            self._open(self._parts.popleft())
-            offset = int(position.get("offset", 0))
-            same = os.fstat(self._fd).st_ino == inode
-            if same and offset <= os.fstat(self._fd).st_size:
-                self._offset = offset
-                self._check = os.pread(self._fd, min(_CHECK, offset), max(0, offset - _CHECK))
+        while self._parts:
+            part = self._parts.popleft()
+            self._open(part)
+            span = int(position.get("span", 0))
+            check = os.pread(self._fd, span, offset - span) if span <= offset else b""
+            same = len(check) == span and zlib.crc32(check) == position.get("check")
+            if _inode(part) == wanted and same:
+                self._offset, self._check = offset, check
                 return
-            self._lost("the log file was cut or replaced while nobody read it")
-        elif number:
-            self._lost("the log file that was being read is gone")
+        # Nothing is left of it: what is there is read from its beginning.
+        self._close()
+        self._part, self._next_number = None, 0
+        self.wake()
+        self._lost("the log file that was being read is gone, or was replaced")
 
     def _lost(self, reason: str) -> None:
         self.gaps.append(Gap(reason, until=now_text()))
@@ -89,9 +94,9 @@ class Tail:
     def position(self) -> dict[str, Any]:
         """Return where the next byte stands, as JSON data."""
         if self._part is None:
-            return {"part": 0, "inode": 0, "offset": 0}
-        inode = int(self._part.name.split("-")[1])
-        return {"part": self._part.number, "inode": inode, "offset": self._offset}
+            return {"part": 0, "offset": 0}
+        place = {"part": self._part.number, "inode": _inode(self._part), "offset": self._offset}
+        return place | _checked(self._check)
 
     @property
     def number(self) -> int:
@@ -216,6 +221,16 @@ class Tail:
             self._packed = None
 
 
+def _inode(part: Part) -> int:
+    return int(part.name.split("-")[1])
+
+
+def _checked(before: bytes) -> dict[str, int]:
+    """Return what tells whether the bytes before a place are still the same."""
+    before = before[-_CHECK:]
+    return {"span": len(before), "check": zlib.crc32(before)}
+
+
 def compressed(folder: Path, container: str) -> list[Path]:
     """Return a container's compressed log files, the oldest first."""
     begin = f"{container}-json.log."
@@ -275,6 +290,8 @@ class Follower:
         self._left = left
         self._seams: deque[Seam] = deque()
         self._new_seams = self._over = False
+        self._until: int | None = None
+        self._last: int | None = None
         self._still: tuple[float, dict[str, Any]] | None = None
         #: What was read, but could not be given on a full disk; and where it ends.
         self._pending: tuple[bytes, dict[str, Any]] | None = None
@@ -287,10 +304,15 @@ class Follower:
             self._new_seams = True
             self._over, self._still = False, None
 
-    def end(self) -> None:
-        """Say that the last run is over: once its log is read to the end, it is left."""
+    def end(self, until: int | None = None) -> None:
+        """Say that the last run is over: once its log is read to the end, it is left.
+
+        Args:
+            until: When the engine said so (ns since 1970): it writes no line of that run after it.
+                A later one belongs to a start that has not been heard of yet, and is waited for.
+        """
         with self.lock:
-            self._over, self._still = True, None
+            self._over, self._still, self._until = True, None, until
 
     @property
     def busy(self) -> bool:
@@ -365,13 +387,18 @@ class Follower:
             at = self._seams[0].at if self._seams else None
             cut = len(piece) if at is None else _first(piece, at)
             rest = piece[cut:]
-            here = {**after, "offset": max(0, after["offset"] - len(rest))}
+            here = after
+            if rest:
+                place = max(0, after["offset"] - len(rest))
+                here = after | {"offset": place} | _checked(piece[:cut])
             if cut and self.writer is not None:
                 self.copied += cut
                 self.lines += piece.count(b"\n", 0, cut)
             elif cut:
                 self.passed += cut
             self._pending = (rest, after) if rest else None
+            if cut:
+                self._last = line_ns(piece[piece.rfind(b"\n", 0, cut - 1) + 1 : cut])
             if cut and self.writer is not None:
                 # Also where the disk is full these bytes are held by the writer.
                 self.writer.append(piece[:cut], here)
@@ -409,7 +436,9 @@ class Follower:
                 self._seams.popleft()
             else:
                 self._switch(None)
-        if self._over and not self._seams and still >= _SETTLE_S and self.writer is not None:
+        later = self._until is not None and self._last is not None and self._last > self._until
+        enough = still >= (_LATE_S if later else _SETTLE_S)
+        if self._over and not self._seams and enough and self.writer is not None:
             old, self.writer = self.writer, None
             self._over, self._still = False, None
             self._leave(old)

@@ -136,7 +136,7 @@ class Hold:
                 self._process.stdin.flush()
         self.drop(container)
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the process; what is held stays held."""
         if self._process is not None and self._listener is not None:
             if self._process.stdin is not None:
@@ -150,6 +150,11 @@ class Hold:
             self._listener.join(10)
             if self._process.stdout is not None:
                 self._process.stdout.close()
+            self._process = None
+
+    def close(self) -> None:
+        """End the process and let go of the folder, not of what is in it."""
+        self.end()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
