@@ -1,7 +1,7 @@
 """Benchmark results beside a log: what clients saw, by prompt length.
 
 Reads what `vllm bench serve --save-result [--save-detailed]`, `sglang.bench_serving` (JSON or JSON
-lines), llama-bench (JSON, JSON lines, CSV, Markdown) and llama-benchy (JSON, Markdown) write.
+lines), llama-bench (JSON, JSON lines, CSV, Markdown) and llama-benchy (JSON, CSV, Markdown) write.
 Each becomes `BenchRow`s: one request, or one group of equal requests.
 """
 
@@ -24,6 +24,14 @@ _TEST = re.compile(
     r"(?:ctx_)?(?P<kind>pp|tg)(?P<tokens>\d*)(?:\+tg(?P<more>\d+))?"
     r"(?: @ d(?P<depth>\d+))?(?: \(c(?P<concurrency>\d+)\))?$"
 )
+#: Titles in the Markdown table of llama-benchy, and the same columns in its CSV.
+_BENCHY_COLUMNS = {
+    "test": "test_name",
+    "t/s": "t_s_mean",
+    "t/s (req)": "t_s_req_mean",
+    "ttfr (ms)": "ttfr_mean",
+    "e2e_ttft (ms)": "e2e_ttft_mean",
+}
 _VALUE = re.compile(r"(?P<value>\d+(?:\.\d+)?)")
 
 
@@ -56,7 +64,8 @@ def _attempts(text: str) -> Iterator[tuple[str, list[BenchRow], dict[str, float]
         yield from _of_documents(documents)
     else:
         yield "llama-bench table", list(_markdown(text)), {}
-        yield "llama-bench CSV", list(_csv(text)), {}
+        kind = "llama-benchy" if "test_name" in text.partition("\n")[0] else "llama-bench"
+        yield f"{kind} CSV", list(_csv(text)), {}
 
 
 def _documents(text: str) -> Iterator[Any]:
@@ -217,6 +226,9 @@ def _csv(text: str) -> Iterator[BenchRow]:
     for row in rows:
         if "n_prompt" in row and "avg_ts" in row:
             yield from _llama_bench(row)
+        elif "test_name" in row and "t_s_mean" in row:
+            names = _BENCHY_COLUMNS.items()
+            yield from _tabled({title: row.get(name) or "" for title, name in names})
 
 
 def _tabled(row: Mapping[str, str]) -> Iterator[BenchRow]:

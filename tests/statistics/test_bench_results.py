@@ -191,6 +191,20 @@ def test_tables_and_reports_of_llama_benchy(tmp_path: Path) -> None:
     assert rows(benchfiles.read(write(tmp_path, "r.json", text))) == [(6144, 1.1, 23.0)]
 
 
+def test_csv_of_llama_benchy(tmp_path: Path) -> None:
+    text = (
+        "model,test_name,t_s_mean,t_s_std,t_s_req_mean,t_s_req_std,ttfr_mean,ttfr_std,"
+        "e2e_ttft_mean,e2e_ttft_std\n"
+        "a/b,pp2048 @ d4096 (c2),1800.0,1.0,900.0,1.0,1000.0,1.0,1100.0,1.0\n"
+        "a/b,tg32 @ d4096 (c2),40.0,1.0,20.5,1.0,,,,\n"
+        "a/b,strange,1.0,,,,,,,\n"
+    )
+    bench = benchfiles.read(write(tmp_path, "r.csv", text))
+    assert bench.kind == "llama-benchy CSV"
+    assert rows(bench) == [(6144, 1.1, None), (4096, None, 20.5)]
+    assert {row.concurrency for row in bench.rows} == {2}
+
+
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", "no table", '{"ttfts": "x"', "| test |\n| pp |\n"]
 )
