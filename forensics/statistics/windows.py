@@ -51,6 +51,8 @@ def recovered(
         made = _recovered(_with_load(part, running), form, k, bonus=counts is not False)
         if form == "sglang.decode":
             made = _estimated(made, k, interval)
+        elif form == "sglang.prefill":
+            made = made.with_columns(_hit_rate())
         elif form == "tensorrt-llm.iteration":
             made = _per_second(made)
         several = "replica" in part.columns and part["replica"].n_unique() > 1
@@ -343,6 +345,12 @@ def _per_second(table: pl.DataFrame) -> pl.DataFrame:
             ("prompt_tokens_per_s", "new_tokens"),
         )
     )
+
+
+def _hit_rate() -> pl.Expr:
+    """Return the share of a prefill batch's tokens that the cache held (SGLang)."""
+    cached, new = pl.col("cached_tokens"), pl.col("new_tokens")
+    return pl.when(cached + new > 0).then(cached / (cached + new)).alias("prefix_cache_hit_rate")
 
 
 def _estimated(table: pl.DataFrame, k: int | None, interval: int) -> pl.DataFrame:

@@ -188,3 +188,17 @@ def test_intervals_of_wilson_hold_their_share() -> None:
     assert (round(some.low, 4), round(some.high, 4)) == (0.4902, 0.9433)
     none = intervals.wilson(0.0, 20)
     assert (round(none.low, 4), round(none.high, 4)) == (0.0, 0.1611)
+
+
+def test_prefix_hits_of_sglang_are_cached_tokens_of_a_batch() -> None:
+    line = (
+        "[2026-03-04 05:06:{:02d}] Prefill batch, #new-seq: 1, #new-token: {}, #cached-token: {}, token "
+        "usage: 0.00, #running-req: 0, #queue-req: 0, cuda graph: False, input throughput (token/s): 9.0"
+    )
+    lines = [line.format(i, new, 30) for i, new in enumerate((10, 90, 30))]
+    lines.append(line.format(9, 0, 0))
+    rows = table.gathered(table.parse(log(lines)).frames)
+    found = windows.recovered(rows, k=None, bonus=None, started=False, interval=40)
+    assert found.whole()["prefix_cache_hit_rate"].to_list() == [0.75, 0.25, 0.5, None]
+    hits = figures.throughput(figures.engine_rows(found)).prefix_cache_hit_rate
+    assert (hits.median, hits.max) == (0.5, 0.75)
