@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +34,10 @@ from forensics.rootcause import judge
 from forensics.rules_schema import ExceptionLeaf, LineLeaf, RuleTests
 from forensics.runs import Described, Reading, described
 from forensics.scanning import Memory, Reader, Scan
-from forensics.sources import LIVE, Opened, open_source
+from forensics.sharing import Shared, shared
+from forensics.sources import ARCHIVED, LIVE, Opened, Rotated, open_source
 from forensics.starts import Run
+from forensics.together import Member, together
 from forensics.triage import Triage, decide
 from forensics.unpacking import DEFAULT, Limits
 
@@ -224,6 +226,40 @@ def read_beside(names: Iterable[str], engine: Engine, limits: Limits = DEFAULT) 
         finally:
             opened.file.close()
     return found
+
+
+def examine_together(
+    found: Mapping[str, Examined], limits: Limits = DEFAULT
+) -> tuple[Examined, str]:
+    """Diagnose the logs of one deployment as one.
+
+    Args:
+        found: The last run of each log, by the name that the user gave.
+        limits: What may be read.
+
+    Returns:
+        The diagnosis with the working on the log in which the cause stands, and that log's name.
+    """
+    members = [
+        Member(*examined, shared=_shared_of(name, limits)) for name, examined in found.items()
+    ]
+    diagnosis, first = together(members)
+    return (diagnosis, first.triage, first.evidence), first.name
+
+
+def _shared_of(name: str, limits: Limits) -> Shared:
+    """Read once more what a log shares with others; a stream cannot be read twice."""
+    if name == "-" or name.startswith((*LIVE, ARCHIVED)) or not _rereadable(name):
+        return Shared()
+    opened = open_source(name, limits)
+    try:
+        return shared(opened)
+    finally:
+        opened.file.close()
+
+
+def _rereadable(name: str) -> bool:
+    return isinstance(name, Rotated) or "!/" in name or Path(name).is_file()
 
 
 def examine_runs(

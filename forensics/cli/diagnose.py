@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from forensics.launch.forms import Form
     from forensics.model import Context
     from forensics.reporters import View
+    from forensics.unpacking import Limits
 
 
 def diagnose(
@@ -61,6 +62,14 @@ def diagnose(
             "log (dmesg, journalctl -k), nvidia-smi output (repeatable).",
         ),
     ] = None,
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together",
+            help="The logs are those of one deployment (head and workers, all ranks, router and "
+            "engine): one diagnosis, with the log in which it began.",
+        ),
+    ] = False,
     launch: Annotated[
         str | None,
         typer.Option(
@@ -95,13 +104,17 @@ def diagnose(
     limits = Limits(max_bytes=max_bytes)
     names = find(source or ["-"], limits)
     out.refuse_overwrite(output, [*names, *(beside or [])])
+    if together:
+        _check_together(names, stated=[exit_code, inspect, launch, apply_to, running or None])
     form = _launch(launch, apply_to, len(names))
-    known = _context(exit_code, inspect, running=running)
-    if form is not None:
-        known = _with_launch(known, form, names[0])
+    known = _with_launch(_context(exit_code, inspect, running=running), form, names[0])
     engine = prepare(load_rules(rules or []))
     asides = read_beside(beside or [], engine, limits)
-    view = out.view(format_, output, no_color=no_color, verbose=verbose, several=len(names) > 1)
+    several = len(names) > 1 and not together
+    view = out.view(format_, output, no_color=no_color, verbose=verbose, several=several)
+    if together:
+        each = {n: examined(n, archive, engine, known, limits, form, asides)[-1] for n in names}
+        return _as_one(each, limits, format_, view, output, quiet=quiet, explain=explain)
     anything, broken, texts, last = False, False, [], None
     for name in names:
         try:
@@ -125,6 +138,43 @@ def diagnose(
         correction = corrected(last[0], last[2], form) if last is not None else None
         write_new(correction, apply_to, Path(launch or ""))
     return 2 if broken else int(anything)
+
+
+def _check_together(names: list[str], stated: list[object]) -> None:
+    """Refuse one log, and what says something of one log where there are several."""
+    from forensics.errors import UsageError
+
+    if len(set(names)) == 1:
+        raise UsageError("--together takes the logs of a whole deployment", "name two or more")
+    if any(one is not None for one in stated):
+        raise UsageError(
+            "--together takes no --exit-code, --inspect, --launch, --apply-to or --running",
+            "these speak of one container; an inspect.json beside each log is read",
+        )
+
+
+def _as_one(
+    each: dict[str, Examined],
+    limits: Limits,
+    format_: str,
+    view: View,
+    output: Path | None,
+    *,
+    quiet: bool,
+    explain: bool,
+) -> int:
+    """Report on the logs of one deployment; return the exit code."""
+    from msgspec.structs import replace
+
+    from forensics.analysis import examine_together
+    from forensics.cli import output as out
+    from forensics.reporters.runs import failed
+
+    found, first = examine_together(each, limits)
+    told = "".join(_told([found], format_, replace(view, home=first), explain=explain))
+    if output is not None or not quiet:
+        out.write(told, output)
+    return int(failed(found[0]))
 
 
 def _told(results: list[Examined], format_: str, view: View, *, explain: bool) -> Iterator[str]:
@@ -189,8 +239,10 @@ def _launch(name: str | None, apply_to: Path | None, sources: int) -> Form | Non
     return read(name)[0][0] if name is not None else None
 
 
-def _with_launch(known: Context | None, form: Form, source: str) -> Context:
+def _with_launch(known: Context | None, form: Form | None, source: str) -> Context | None:
     """Lay what a launch says under what else is known (the engine's own word wins)."""
+    if form is None:
+        return known
     from msgspec.structs import asdict, replace
 
     from forensics.analysis import context_beside

@@ -44,6 +44,27 @@ def in_request(frames: tuple[Frame, ...]) -> bool:
     return any("/uvicorn/protocols/" in frame.file for frame in frames)
 
 
+#: How a process says that another one is gone, late or out of reach: NCCL, Gloo, c10d, Ray, sockets.
+_OBSERVES = re.compile(
+    r"remote process exited or there was a network error|Connection closed by (?:remote )?peer"
+    r"|[Cc]onnection (?:was )?(?:reset|aborted|refused)|Broken ?pipe|[Ss]erver disconnected"
+    r"|ServerDisconnectedError|RemoteProtocolError|ClientConnectorError|RemoteDisconnected"
+    r"|All connection attempts failed|Watchdog caught collective operation timeout"
+    r"|collective operation timeout|ncclRemoteError|(?:Read|Write) (?:error|timeout) \[|recvValue failed"
+    r"|sendBytes failed|failed to recv|Failed to recv|store->get|TCPStore.{0,80}(?:timed? ?out|closed)"
+    r"|[Tt]imed? ?out (?:after \d+ ?m?s )?waiting for|wait timeout after \d+ ?ms|DistStoreError|DistNetworkError"
+    r"|Rank \d+ (?:failed to|timed out|is not|did not)|ActorDiedError|RayActorError|ActorUnavailableError"
+    r"|NodeDiedError|WorkerCrashedError|OwnerDiedError|worker process has died|node .{0,80}is dead"
+    r"|EngineDeadError|Engine core initialization failed|[Ss]ee (?:root cause|stack trace) (?:above|\(above\))"
+    r"|died unexpectedly|upstream prematurely closed|upstream connect error|502 Bad Gateway"
+)
+
+
+def observes(text: str) -> bool:
+    """Say whether a text only tells that another process is gone, late or out of reach."""
+    return _OBSERVES.search(text) is not None
+
+
 SIGNALS: tuple[Signal, ...] = (
     Signal("fatal", "arguments", r"^(?P<program>[\w. -]{1,60}): error: (?:(?:unrecognized|ambiguous) |argument |the following arguments |invalid )"),
     Signal("fatal", "terminate", r"^terminate called (?:after throwing|without an active exception|recursively)"),

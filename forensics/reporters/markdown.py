@@ -52,7 +52,7 @@ def render(diagnosis: Diagnosis, view: View) -> str:
     facts += [f"last milestone {diagnosis.last_milestone}"] if diagnosis.last_milestone else []
     out += [escape(", ".join(facts)), ""]
     if cause is not None:
-        excerpt = view.excerpts.get(cause.line) if cause.source is None else None
+        excerpt = view.excerpts.get(cause.line) if cause.source == view.home else None
         lines = [(cause.line, cause.text)]
         if cause.source is not None:
             out += [escape(f"In {cause.source}:"), ""]

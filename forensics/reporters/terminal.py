@@ -163,10 +163,10 @@ class _Page(Page):
 
     def _quote(self, cause: RootCause) -> None:
         """Quote the root line between its neighbours; the prefixes are said once, above."""
-        excerpt = self._view.excerpts.get(cause.line) if cause.source is None else None
+        excerpt = self._view.excerpts.get(cause.line) if cause.source == self._view.home else None
         root = _record(cause.text)
         said = [place(cause.source, cause.line)]
-        if cause.process and cause.source is not None:
+        if cause.process and cause.source != self._view.home:
             said.append(f"about {cause.process}")
         elif cause.process:
             said.append(f"printed by {cause.process}" + (f" (pid {root.pid})" if root.pid else ""))

@@ -37,6 +37,7 @@ class View(Struct, frozen=True):
         considered: For `--explain`: every rule that was considered; None to leave it out.
         several: Whether more diagnoses follow or went before.
         verbose: Whether to show what is folded by default.
+        home: Name of the log that the excerpts are of, where a diagnosis is of several.
     """
 
     width: int = 80
@@ -45,6 +46,7 @@ class View(Struct, frozen=True):
     considered: tuple[Considered, ...] | None = None
     several: bool = False
     verbose: bool = False
+    home: str | None = None
 
 
 def visible(text: str) -> str:
