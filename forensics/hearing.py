@@ -126,13 +126,13 @@ def timeline(
         None,
     )
     found: dict[tuple[str | None, int], Milestone] = {}
-    for told in events:
-        name = f"container_{told.action}"
-        found[told.source, told.line] = _entry(name, told.line, told.at, told.source, zero)
     for one in sorted(held, key=lambda h: h.rule.priority):
         for hit in one.answer.lines:
             record = hit.record
             found[place_of(hit)] = _entry(one.rule.id, record.line, record.at, record.source, zero)
+    for told in events:
+        name = f"container_{told.action}"
+        found[told.source, told.line] = _entry(name, told.line, told.at, told.source, zero)
     if not found:
         return milestones
     latest = float("-inf")

@@ -271,7 +271,7 @@ class _Page(Page):
             return
         self._title("Timeline")
         for milestone in timeline:
-            when = f"{milestone.seconds:9.0f} s" if milestone.seconds is not None else " " * 11
+            when = f"{round(milestone.seconds):9} s" if milestone.seconds is not None else " " * 11
             where = place(milestone.source, milestone.line)
             self._line(f"{when}  {_phase(milestone.milestone):<24} {where}", "dim")
 
