@@ -92,7 +92,10 @@ def shared(reader: Reader) -> Shared:
     ranks: set[int] = set()
 
     def take(block: Block) -> None:
+        newlines = place = 0
         for match in _EVENTS.finditer(block.text):
+            newlines += block.text.count(b"\n", place, match.start())
+            place = match.start()
             kind = match.lastgroup or ""
             key = (kind, match[kind].decode("ascii", "replace"))
             known = found.get(key)
@@ -101,7 +104,7 @@ def shared(reader: Reader) -> Shared:
             # The first and the last time of a request are not those of another log.
             if known is None or len(known) >= (1 if kind == "request" else _MAX_TIMES):
                 continue
-            when = _when(block, match.start())
+            when = _when(block, place, newlines)
             if when is not None:
                 known.append(when)
         for match in _RANK.finditer(block.text):
@@ -115,15 +118,20 @@ def shared(reader: Reader) -> Shared:
     return Shared({key: tuple(times) for key, times in found.items() if times}, frozenset(ranks))
 
 
-def _when(block: Block, offset: int) -> Moment | None:
-    """Return the time of a line, or of the nearest one before it that has one."""
-    text = block.text
-    end = offset
-    for _ in range(_BACK_LINES):
+def _when(block: Block, offset: int, newlines: int) -> Moment | None:
+    """Return the time of a line, or of the nearest one before it that has one.
+
+    Args:
+        block: The lines.
+        offset: Where in the line.
+        newlines: How many lines stand before it.
+    """
+    text, end = block.text, offset
+    for back in range(_BACK_LINES):
         start = text.rfind(b"\n", 0, end) + 1
         stop = text.find(b"\n", start)
         stop = len(text) if stop < 0 else stop
-        at = block.time_at(text.count(b"\n", 0, start), start) if block.times else None
+        at = block.time_at(newlines - back, start)
         record = understand(text[start : min(stop, start + _MAX_LINE)], 0, at)
         found = moment(record.at, record.clock)
         if found is not None or start == 0:

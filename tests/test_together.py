@@ -271,6 +271,17 @@ def test_a_line_without_a_time_has_that_of_the_line_before() -> None:
     assert (by.seconds, by.within, by.events) == (30, 1, 1)
 
 
+def test_times_of_an_envelope_are_those_of_their_lines() -> None:
+    lines = ["x", *SHARED["gloo"], "y", NCCL, "z", *SHARED["request"]]
+    wrapped = [f"2026-12-01T02:00:{n:02}.000000000Z {line}" for n, line in enumerate(lines)]
+
+    found = share(wrapped)
+
+    assert {key[0]: times[0].seconds % 60 for key, times in found.events.items()} == {
+        "gloo": 1, "comm": 3, "request": 5,
+    }  # fmt: skip
+
+
 def test_the_event_that_is_told_most_nearly_at_once_counts() -> None:
     mine = share([*shifted(SHARED["meeting"], 50), *shifted(SHARED["comm"], 3)])
 
