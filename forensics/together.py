@@ -112,9 +112,7 @@ def part_of(member: Member) -> Part:
     if root.source is not None:
         return "own"
     said = f"{root.exception.type}: {root.exception.message}" if root.exception else root.text
-    finding = next((f for f in member.diagnosis.findings if f.role == "root_cause"), None)
-    told = [c.text for c in finding.evidence] if finding is not None else []
-    if observes(said) or observes(root.text) or any(observes(text) for text in told):
+    if observes(said) or observes(root.text):
         return "observer"
     stops = {m.line for m in evidence.milestones}
     stops |= {evidence.last.line} if evidence.last is not None else set()

@@ -56,7 +56,7 @@ _OBSERVES = re.compile(
     r"|Rank \d+ (?:failed to|timed out|is not|did not)|ActorDiedError|RayActorError|ActorUnavailableError"
     r"|NodeDiedError|WorkerCrashedError|OwnerDiedError|worker process has died|node .{0,80}is dead"
     r"|EngineDeadError|Engine core initialization failed|[Ss]ee (?:root cause|stack trace) (?:above|\(above\))"
-    r"|died unexpectedly|upstream prematurely closed|upstream connect error|502 Bad Gateway"
+    r"|upstream prematurely closed|upstream connect error|502 Bad Gateway"
 )
 
 
