@@ -419,7 +419,7 @@ def _limits(evidence: Evidence) -> Iterator[str]:
     if not evidence.head_complete:
         yield "the log does not begin where the server began: what it said before is not known"
     if evidence.ending == "cut" and evidence.context.whole:
-        yield "the log simply stops, and nothing of it is missing: it was ended from outside"
+        yield "the log is whole and simply stops: the server ended without a word"
     elif evidence.ending == "cut":
         yield (
             "the log simply stops: the server was still running, was killed from outside, "

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,10 @@ class RunWriter:
             self.flush()
         if self._unsynced and now - self._synced_at >= SYNC_S:
             self._sync()
+
+    def newest(self) -> Iterator[Frame]:
+        """Yield what is durable, frame by frame, from the last one backwards."""
+        return self._file.last()
 
     def take_back(
         self,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forensics.cli import diagnose, preflight, query, rules, runs, stats, watch, why
+from forensics.cli import diagnose, guard, preflight, query, rules, runs, stats, watch, why
 from forensics.cli.output import say
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(name="diagnose")(diagnose.diagnose)
+app.command(name="guard", context_settings={"allow_interspersed_args": False})(guard.guard)
 app.command(name="why")(why.why)
 app.command(name="stats")(stats.stats)
 app.command(name="preflight")(preflight.preflight)
