@@ -81,10 +81,20 @@ class ApiReader:
         self._started, self._since, self._tty, self._stop = started, since, tty, stop
         self._lock = threading.Lock()
         self._seen: Counter[Key] = Counter()
-        self._overlap = 0
+        self._overlap = self._heard = 0
         self._until: int | None = None
         self._gaps: list[Gap] = []
         self.last = self._last_written()
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes the run's log has so far."""
+        return self._writer.size
+
+    @property
+    def lines(self) -> int:
+        """Return how many lines it has so far."""
+        return self._writer.lines
 
     def tick(self, now: float) -> None:
         """Write what has waited long enough: to be called several times a second by another thread.
@@ -136,6 +146,7 @@ class ApiReader:
 
     def _follow(self) -> None:
         self._read(follow=True)
+        self._heard = self.last
 
     def _read(self, *, follow: bool) -> int:
         """Read what the engine tells; return how many bytes of it were new."""
@@ -250,7 +261,9 @@ class ApiReader:
         state = records.state_of(inspect)
         if state.started is None or state.started <= self._started:
             return False
-        self._until = records.boundary(None, state.finished, state.started)
+        # What came by the stream that ended with the container is this start's in any case.
+        until = records.boundary(None, state.before, state.started)
+        self._until = None if until is None else max(until, self._heard + 1)
         return True
 
     def _is_later(self, line: bytes) -> bool:

@@ -67,6 +67,16 @@ class JournalReader:
         self._cursor = cursor if isinstance(cursor, str) else None
         self.last = 0
 
+    @property
+    def size(self) -> int:
+        """Return how many bytes the run's log has so far."""
+        return self._writer.size
+
+    @property
+    def lines(self) -> int:
+        """Return how many lines it has so far."""
+        return self._writer.lines
+
     def tick(self, now: float) -> None:
         """Write what has waited long enough (see `ApiReader.tick`)."""
         if self._lock.acquire(blocking=False):
@@ -115,7 +125,7 @@ class JournalReader:
             return True
         state = records.state_of(inspect)
         if state.started is not None and state.started > self._started:
-            self._until = records.boundary(None, state.finished, state.started)
+            self._until = records.boundary(None, state.before, state.started)
             return True
         return not state.running and state.started is not None
 

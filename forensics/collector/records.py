@@ -23,7 +23,7 @@ from forensics.collector.clock import nanoseconds, text_of
 
 #: How long before its start, as the engine says, a container may have printed its first line: on a
 #: machine under load the engine notes the time when the process has run for a while.
-_BEFORE_START = 2_000_000_000
+BEFORE_START = 2_000_000_000
 
 
 class State(Struct, frozen=True):
@@ -86,7 +86,7 @@ def boundary(ended: int | None, before: int | None, started: int) -> int | None:
     if ended is not None:
         return ended + 1 if ended < started else None
     if before is None:
-        return started - _BEFORE_START
+        return started - BEFORE_START
     return (before + started) // 2 if before < started else None
 
 
