@@ -176,7 +176,7 @@ def targets() -> list[Target]:
         ]
     return [
         *found,
-        Target("json-file at most 3.0 x the time of plain lines", 3.0, _against_plain, JSON_FILE),
+        Target("json-file at most 2.5 x the time of plain lines", 2.5, _against_plain, JSON_FILE),
         Target("json-file below 500 MB of memory", 500.0, _peak(JSON_FILE), JSON_FILE),
         Target("stats at most 1.25 x ripgrep's extraction", 1.25, _against_extraction, STATISTICS),
         Target("stats below 800 MB of memory", 800.0, _peak(STATS), STATISTICS),

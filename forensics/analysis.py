@@ -33,9 +33,9 @@ from forensics.patterns import PlainFinder
 from forensics.rootcause import judge
 from forensics.rules_schema import ExceptionLeaf, LineLeaf, RuleTests
 from forensics.runs import Described, Reading, described
-from forensics.scanning import Memory, Reader, Scan
+from forensics.scanning import Memory, Scan
 from forensics.sharing import Shared, shared
-from forensics.sources import ARCHIVED, LIVE, Opened, Rotated, open_source
+from forensics.sources import ARCHIVED, LIVE, Opened, Reader, Rotated, open_source
 from forensics.starts import Run
 from forensics.together import Member, together
 from forensics.triage import Triage, decide

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from forensics import facts, times, tracebacks
 from forensics.engines import DIALECTS, ENGINES, Dialect, Metrics, Signal
 from forensics.engines.generic import in_request
-from forensics.envelopes import Block
+from forensics.envelopes import Block, Quiet
 from forensics.model import (
     Context,
     Evidence,
@@ -175,7 +175,8 @@ class Builder:
         self._by_number: dict[int, int] = {}
         self._excerpts: dict[int, Excerpt] = {}
         self._limits: dict[str, int] = {}
-        self._recent: list[tuple[int, Block]] = []
+        self._recent: list[tuple[int, Block | Quiet]] = []
+        self._passed: Quiet | None = None
         self._short: dict[int, int] = {}
         self._walking = False
         self._walk_from = 0
@@ -215,7 +216,19 @@ class Builder:
         if found:
             self._line(cursor, ahead, start, end, found, walked)
         self._remember_end(block)
-        self._position += len(text)
+        self._position += block.size
+
+    def pass_over(self, quiet: Quiet) -> None:
+        """Take lines in which no pattern can match; not where they are `attentive`."""
+        self._remember(quiet)
+        self._lines += quiet.lines
+        self._position += quiet.size
+        self._passed = quiet
+
+    @property
+    def attentive(self) -> bool:
+        """Whether the next lines must be read, whatever stands in them."""
+        return self._walking or self._first_clock is None
 
     @property
     def position(self) -> int:
@@ -413,7 +426,7 @@ class Builder:
         if len(message) < _MIN_REPEATED or len(self._exceptions) >= KEEP_FIRST:
             return None
         needle = message[:200].encode()
-        for base, block in self._recent:
+        for base, block in self._near():
             text, until = block.text, max(0, self._walk_from - base)
             place = text.find(needle, max(0, until - _WINDOW), until)
             while place >= 0:
@@ -429,10 +442,10 @@ class Builder:
 
     # --- lines around --------------------------------------------------------------------------
 
-    def _remember(self, block: Block) -> None:
+    def _remember(self, block: Block | Quiet) -> None:
         """Keep what stood shortly before: the neighbours of a line may be in another block."""
         oldest = self._position - 2 * _WINDOW
-        self._recent = [(base, b) for base, b in self._recent if base + len(b.text) > oldest]
+        self._recent = [(base, b) for base, b in self._recent if base + b.size > oldest]
         self._recent.append((self._position, block))
         first = self._recent[0][0]
         self._offsets = {n: offset for n, offset in self._offsets.items() if offset >= first}
@@ -440,6 +453,12 @@ class Builder:
         for number, offset in short.items():
             del self._excerpts[number]
             self._excerpt(offset, number)
+
+    def _near(self) -> list[tuple[int, Block]]:
+        """Return what stood shortly before, unwrapped."""
+        found = [(base, b.block() if isinstance(b, Quiet) else b) for base, b in self._recent]
+        self._recent = list(found)
+        return found
 
     def _excerpt(self, offset: int, number: int) -> None:
         """Keep the neighbours of a line that may be quoted.
@@ -457,7 +476,7 @@ class Builder:
 
     def _before(self, offset: int, number: int) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
-        for base, block in reversed(self._recent):
+        for base, block in reversed(self._near()):
             edge = min(offset - base, len(block.text)) - 1
             while edge >= 0 and len(found) < _CONTEXT_LINES:
                 begin = block.text.rfind(b"\n", 0, edge) + 1
@@ -469,7 +488,7 @@ class Builder:
     def _after(self, offset: int, number: int) -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
         mine = True
-        for base, block in self._recent:
+        for base, block in self._near():
             text = block.text
             begin = max(0, offset - base)
             if begin >= len(text):
@@ -510,8 +529,14 @@ class Builder:
             self._answered = [block.line_at(block.newlines - text.count(b"\n", place), place)]
 
     def _remember_end(self, block: Block) -> None:
-        self._remember_answers(block)
         self._lines += block.lines
+        if self._passed is not None and not block.text.strip(_BLANK):
+            self._note_end(self._passed.block())
+        self._passed = None
+        self._note_end(block)
+
+    def _note_end(self, block: Block) -> None:
+        self._remember_answers(block)
         self._unfinished = bool(block.text) and not block.text.endswith(b"\n")
         edge, missing, left = len(block.text), True, _CLOCK_LINES
         while edge > 0 and left > 0:
@@ -542,6 +567,9 @@ class Builder:
             context: What is known beside the log.
             written: When the log was last written; gives printed clocks their year.
         """
+        if self._passed is not None:
+            self._note_end(self._passed.block())
+            self._passed = None
         if written is not None:
             self._signals = [replace(s, record=_dated(s.record, written)) for s in self._signals]
         self._collect(self._assembler.finish())

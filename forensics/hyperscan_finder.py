@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from forensics import cache
+from forensics.envelopes.quiet import CODES, UNEVEN
+from forensics.escaped import escaped
 from forensics.patterns import PlainFinder, relax, required_literal
 
 #: Part of the cache's key: raise it when `relax` or the flags change what is compiled.
@@ -20,6 +22,8 @@ _ALGORITHM = 4
 #: A text of this length that every match holds is looked for in place of the pattern: plain texts
 #: are found several times faster, and one this long rarely stands in a line that does not match.
 _TELLING = 12
+#: Indices of what is looked for in wrapped logs besides the patterns.
+_UNEVEN_ID, _CODES_ID = 1_000_000, 1_000_001
 
 
 class HyperscanFinder:
@@ -48,11 +52,12 @@ class HyperscanFinder:
         )
         self._full = (full_database, hyperscan.Scratch(full_database))
         self._lean = (lean_database, hyperscan.Scratch(lean_database))
+        self._wanted = lean
 
     def clone(self) -> HyperscanFinder:
         """Return a finder for another thread (a scratch space serves one scan at a time)."""
         twin = object.__new__(HyperscanFinder)
-        twin.patterns = self.patterns
+        twin.patterns, twin._wanted = self.patterns, self._wanted
         twin._full = (self._full[0], self._full[1].clone())
         twin._lean = (self._lean[0], self._lean[1].clone())
         return twin
@@ -70,6 +75,45 @@ class HyperscanFinder:
         found.sort()
         return found
 
+    def wrapped(self) -> WrappedFinder:
+        """Return what finds where in a json-file log a pattern may match (no statistics)."""
+        import hyperscan
+
+        return WrappedFinder(_database(hyperscan, self._wanted, wrapped=True))
+
+
+class WrappedFinder:
+    """Says where a log must be unwrapped: without that, most of it need never be.
+
+    Args:
+        database: The patterns as they look within JSON.
+    """
+
+    def __init__(self, database: Any) -> None:  # noqa: ANN401 - untyped module
+        import hyperscan
+
+        self._database, self._scratch = database, hyperscan.Scratch(database)
+
+    def clone(self) -> WrappedFinder:
+        """Return a finder for another thread."""
+        twin = object.__new__(WrappedFinder)
+        twin._database, twin._scratch = self._database, self._scratch.clone()
+        return twin
+
+    def places(self, raw: bytes) -> list[int] | None:
+        """Return where lines must be read, ascending; None where parts of lines may stand.
+
+        Args:
+            raw: Whole records of Docker's json-file driver.
+        """
+        found: list[tuple[int, int]] = []
+        self._database.scan(
+            raw, match_event_handler=_collect, context=found.append, scratch=self._scratch
+        )
+        if any(index == _UNEVEN_ID for _, index in found):
+            return None
+        return sorted({end - 1 for end, _ in found})
+
 
 def _collect(index: int, _start: int, end: int, _flags: int, append: Any) -> None:  # noqa: ANN401
     append((end, index))
@@ -85,9 +129,14 @@ def finder(
         return PlainFinder(patterns)
 
 
-def _database(hyperscan: Any, patterns: dict[int, str]) -> Any:  # noqa: ANN401 - untyped module
+def _database(
+    hyperscan: Any,  # noqa: ANN401 - untyped module
+    patterns: dict[int, str],
+    *,
+    wrapped: bool = False,
+) -> Any:  # noqa: ANN401
     """Load the compiled database of these patterns, or compile and keep it."""
-    stamp = f"{_ALGORITHM}|{hyperscan.__version__}|{sys.platform}|{sys.version_info[:2]}"
+    stamp = f"{_ALGORITHM}|{wrapped}|{hyperscan.__version__}|{sys.platform}|{sys.version_info[:2]}"
     listed = (f"{i} {p}" for i, p in patterns.items())
     key = hashlib.sha256("\0".join((stamp, *listed)).encode()).hexdigest()[:32]
     name = f"patterns-{key}"
@@ -100,12 +149,17 @@ def _database(hyperscan: Any, patterns: dict[int, str]) -> Any:  # noqa: ANN401 
             pass
         else:
             return database
-    database = compile_database(hyperscan, patterns)
+    database = compile_database(hyperscan, patterns, wrapped=wrapped)
     cache.write(name, hyperscan.dumpb(database))
     return database
 
 
-def compile_database(hyperscan: Any, patterns: dict[int, str]) -> Any:  # noqa: ANN401
+def compile_database(
+    hyperscan: Any,  # noqa: ANN401 - untyped module
+    patterns: dict[int, str],
+    *,
+    wrapped: bool = False,
+) -> Any:  # noqa: ANN401
     """Compile patterns, each under its index.
 
     A pattern that Hyperscan cannot take as it is (look-around, back-reference) is compiled in
@@ -113,7 +167,11 @@ def compile_database(hyperscan: Any, patterns: dict[int, str]) -> Any:  # noqa: 
     candidate.
     """
     plain = hyperscan.HS_FLAG_MULTILINE | hyperscan.HS_FLAG_ALLOWEMPTY
-    found = {i: (searched_for(p), plain) for i, p in patterns.items()}
+    if wrapped:
+        found = {i: (escaped(searched_for(p)), plain) for i, p in patterns.items()}
+        found |= {_UNEVEN_ID: (UNEVEN, plain), _CODES_ID: (CODES, plain)}
+    else:
+        found = {i: (searched_for(p), plain) for i, p in patterns.items()}
     try:
         return _compile(hyperscan, found)
     except hyperscan.HyperscanError:

@@ -34,7 +34,7 @@ _PLAIN_TAIL = re.compile(
     r"(?P<atom>\\[SwdD]|(?<!\\)\.|\[\^?(?:\\.|[^\]\\])+\])(?P<quant>\+|\*|\{(?P<least>\d+),\d*\})\??$"
 )
 #: One thing that a repeat can follow; the openings of groups and look-arounds stand alone.
-_ATOM = re.compile(
+ATOM = re.compile(
     r"\((?:\?(?:P<\w+>|P=\w+\)|:|<?[=!]|>|[A-Za-z-]+[:)]))?|\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|.",
     re.DOTALL,
 )
@@ -51,7 +51,7 @@ def relax(pattern: str) -> str:
     out: list[str] = []
     i = 0
     while i < len(pattern):
-        found = _ATOM.match(pattern, i)
+        found = ATOM.match(pattern, i)
         atom = found[0] if found else pattern[i]
         i += len(atom)
         text, wide = _atom(atom)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,6 +52,25 @@ _MAGIC = {
     b"SQLite format": "an SQLite database",
     b"%PDF": "a PDF document",
 }
+
+
+class Reader(Protocol):
+    """What is needed of an open source."""
+
+    @property
+    def head(self) -> bytes:
+        """Return its first bytes."""
+
+    @property
+    def source(self) -> Source:
+        """Return what it is."""
+
+    @property
+    def consumed(self) -> int:
+        """Return how many bytes were handed out."""
+
+    def runs(self) -> Iterator[bytes]:
+        """Yield its bytes in runs of whole lines."""
 
 
 class Opened(Struct):

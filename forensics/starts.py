@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-from forensics.envelopes import Block
+from forensics.envelopes import Block, Quiet
 from forensics.evidence import Builder, Wanted, in_window
 from forensics.patterns import confirm
 from forensics.records import understand
@@ -56,20 +56,30 @@ class Runs:
         }
 
     def feed(
-        self, service: str | None, block: Block, candidates: Candidates, *, statistics: bool
+        self,
+        service: str | None,
+        block: Block | Quiet,
+        candidates: Candidates,
+        *,
+        statistics: bool,
     ) -> Iterator[Run]:
         """Take the next block of a service; give the runs that ended in it.
 
         Args:
             service: Whose it is.
-            block: Clean text of whole lines.
+            block: Clean text of whole lines, or lines in which no pattern can match.
             candidates: What a finder named in it.
             statistics: Whether it looked for lines of statistics.
         """
         run = self._now.get(service)
         if run is None:
             run = self._now[service] = Run(service, 1, Builder(self._wants), block.first_line)
-        if not statistics and in_window(run.builder.position, len(block.text)):
+        if isinstance(block, Quiet):
+            if not run.builder.attentive and not in_window(run.builder.position, block.size):
+                run.builder.pass_over(block)
+                return
+            block, statistics = block.block(), False
+        if not statistics and in_window(run.builder.position, block.size):
             candidates = self._rescan(block.text)
         starts = self._begins(block, candidates)
         if not starts:

@@ -5,6 +5,7 @@ Nothing here asserts. Logs are lists of lines without their ends; `text` joins t
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -20,10 +21,19 @@ from forensics.model import Context, Diagnosis, Evidence, Source
 from forensics.patterns import PlainFinder
 from forensics.rules_schema import Rule
 from forensics.ruleset import RuleSet, parse_rule
+from forensics.samples import expected
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = sorted(path.parent for path in (ROOT / "samples").rglob("expect.yaml"))
 SITE = "/usr/local/lib/python3.12/site-packages"
+
+
+@cache
+def log_of(case: Path) -> bytes:
+    """Return the bytes of a sample's log."""
+    path = case / expected(case).log
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
 
 # ------------------------------------------------------------------------------------------- lines
 

@@ -9,8 +9,8 @@ import pytest
 
 from forensics.envelopes import detect
 from tests import wraps
-from tests.support import SAMPLES, diagnose, failed_start, rule, text
-from tests.test_wrapped import examined, log_of, verdict
+from tests.support import SAMPLES, diagnose, failed_start, log_of, rule, text
+from tests.test_wrapped import examined, verdict
 
 ENVIRONMENT = """\
 Collecting environment information...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,21 +14,14 @@ from forensics.analysis import Examined, examine_all, examine_runs
 from forensics.envelopes import ENVELOPES, Envelope, pipeline
 from forensics.envelopes.batch import plain
 from forensics.model import Context, Diagnosis, Source
-from forensics.samples import expected
 from forensics.scanning import Memory
 from forensics.sources import opened_stream
 from forensics.unpacking import text_of
 from tests import wraps
-from tests.support import SAMPLES, shipped
+from tests.support import SAMPLES, log_of, shipped
 
 NAMES = [str(case.relative_to(case.parents[1])) for case in SAMPLES]
 NOT_FAILED = {"served", "starting", "stopped", "unknown"}
-
-
-@cache
-def log_of(case: Path) -> bytes:
-    path = case / expected(case).log
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def examined(log: bytes) -> list[Examined]:

@@ -13,12 +13,13 @@ from forensics.envelopes.jsonlines import JSON_LINES
 from forensics.envelopes.pasted import PASTED
 from forensics.envelopes.pipeline import Pipeline, detect_all
 from forensics.envelopes.prefixes import PREFIXES
+from forensics.envelopes.quiet import Quiet
 from forensics.envelopes.text import Block, clean
 
 ENVELOPES: tuple[Envelope, ...] = (*BINARY, *JSON_LINES, *PREFIXES, PASTED)
 
 __all__ = ["ENVELOPES", "Batch", "Block", "Envelope", "Layer", "Pipeline", "clean", "detect"]
-__all__ += ["pipeline"]
+__all__ += ["Quiet", "pipeline"]
 
 
 def detect(head: bytes) -> tuple[Envelope, ...]:

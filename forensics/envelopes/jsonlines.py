@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from operator import methodcaller
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ _BYTE = 256
 _SECONDS, _DIGITS, _NANOSECONDS = 19, 20, 16
 #: A head of this size was cut from a longer log: its last line may be half of one.
 _LONG_HEAD = 32_768
+_ENDS = methodcaller("endswith", "\n")
 
 
 class _Docker(Struct):
@@ -54,11 +56,12 @@ class DockerJsonLayer:
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(_Docker)
         self._joiner = Joiner()
-        self._open = False
+        #: Whether a line has begun and not ended.
+        self.waiting = False
 
     def feed(self, batch: Batch) -> Batch:
         """Take lines and return the text of their records."""
-        if not self._open:
+        if not self.waiting:
             whole = self._whole(batch)
             if whole is not None:
                 return whole
@@ -70,11 +73,12 @@ class DockerJsonLayer:
             records = self._decoder.decode_lines(batch.text)
         except (msgspec.MsgspecError, UnicodeError):
             return None
-        text = "".join([record.log for record in records])
+        logs = [record.log for record in records]
+        text = "".join(logs)
         count = len(records)
         if count != len(batch.numbers) or text.count("\n") != count:
             return None
-        if not all(record.log.endswith("\n") for record in records):
+        if not all(map(_ENDS, logs)):
             return None
         return Batch(text.encode("utf-8", "replace"), batch.numbers, _Times(records))  # type: ignore[arg-type]
 
@@ -91,7 +95,7 @@ class DockerJsonLayer:
             text = record.log.removesuffix("\n").encode("utf-8", "replace")
             at = record.time or None
             self._joiner.add(out, record.stream, text, number, at, last=not held)
-        self._open = self._joiner.waiting
+        self.waiting = self._joiner.waiting
         return out.batch()
 
     def finish(self) -> Batch:

@@ -90,6 +90,11 @@ class Pipeline:
         for service, batch in self._through(plain(run, first), 0, None):
             yield service, _block(batch)
 
+    @property
+    def waiting(self) -> bool:
+        """Return whether a line has begun whose end is still to come."""
+        return any(getattr(layer, "waiting", False) for layer in self._layers.values())
+
     def counted(self, block: Block, run: bytes) -> Block:
         """Give the next block of lines that nothing wraps its place in the source.
 

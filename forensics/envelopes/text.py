@@ -31,6 +31,7 @@ class Block(Struct, frozen=True):
         numbers: Physical number of each line where an envelope was taken off; None where lines
             simply follow each other.
         times: Time of each line as the envelope says it; None where none does.
+        wrapping: Bytes that it took on disk beyond its text, where that is how it is counted.
     """
 
     text: bytes
@@ -39,11 +40,17 @@ class Block(Struct, frozen=True):
     newlines: int
     numbers: Sequence[int] | None = None
     times: Sequence[str | None] | None = None
+    wrapping: int = 0
 
     @property
     def lines(self) -> int:
         """Return how many physical newlines the block holds."""
         return self.newlines - len(self.breaks)
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes it stands for: of clean text, or as it is on disk."""
+        return len(self.text) + self.wrapping
 
     @property
     def uneven(self) -> bool:

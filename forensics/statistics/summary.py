@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -21,6 +21,7 @@ from forensics.envelopes import Block, clean, pipeline
 from forensics.evidence import Builder, wanted
 from forensics.hyperscan_finder import finder
 from forensics.model import Context, Evidence, Finding, Source
+from forensics.sources import Reader
 from forensics.statistics import advice, agreement, figures, table, windows
 from forensics.statistics.formats import BY_NAME
 from forensics.statistics.model import (
@@ -44,25 +45,6 @@ _BUDGET = re.compile(
     rb"(?:Chunked prefill is enabled with max_num_batched_tokens=|max_num_batched_tokens to )"
     rb"(\d{1,9})"
 )
-
-
-class Reader(Protocol):
-    """What is read: see `sources.Opened`."""
-
-    @property
-    def head(self) -> bytes:
-        """First bytes, which come again from `runs`."""
-
-    @property
-    def source(self) -> Source:
-        """What it is."""
-
-    @property
-    def consumed(self) -> int:
-        """Bytes handed out so far."""
-
-    def runs(self) -> Iterator[bytes]:
-        """Runs of whole lines."""
 
 
 class Gatherer:
