@@ -287,7 +287,7 @@ def examine_reader(reader: Reader, engine: Engine, context: Context) -> Examined
 def _reading(reader: Reader) -> Reading:
     if not isinstance(reader, Opened):
         return Reading()
-    return Reading(reader.modified, reader.damage, tuple(reader.parts))
+    return Reading(reader.modified, reader.damage, tuple(reader.parts), tuple(reader.holes))
 
 
 def _kept(runs: Iterator[Run]) -> tuple[list[Run], int]:

@@ -101,6 +101,7 @@ class View:
     def absent(self) -> Truth:
         """What it means that something was not printed: `FAILS` if the log is whole."""
         complete = self.evidence.head_complete and self.evidence.tail_complete
+        complete = complete and not self.evidence.context.holes
         return FAILS if complete else UNKNOWN
 
 

@@ -233,8 +233,9 @@ class Context(Struct, frozen=True):
     """What is known beside the log: inspect data, launch, or what the user stated.
 
     None means unknown, never "no". `running` is True for a container known to be alive; `whole`
-    declares that nothing is missing from the log (excerpts in tests of rules). `facts` has what
-    only a launch command can tell. `pid` is the main process as the host numbers it.
+    declares that nothing is missing from the log (excerpts in tests of rules). `holes` are lines
+    before which some are missing. `facts` has what only a launch command can tell. `pid` is the
+    main process as the host numbers it.
     """
 
     exit_code: int | None = None
@@ -252,6 +253,7 @@ class Context(Struct, frozen=True):
     started_at: str | None = None
     finished_at: str | None = None
     whole: bool = False
+    holes: tuple[int, ...] = ()
     facts: LaunchFacts | None = None
     container_id: str | None = None
     pid: int | None = None

@@ -25,11 +25,13 @@ class Reading(Struct, frozen=True):
         modified: When it was last written, None where that is not known.
         damage: Why it ended before its end, None where it did not.
         parts: The files it is made of and the line at which each begins.
+        holes: Line before which something is missing, with what.
     """
 
     modified: str | None = None
     damage: str | None = None
     parts: tuple[tuple[str, int], ...] = ()
+    holes: tuple[tuple[int, str], ...] = ()
 
 
 class Described(Struct, frozen=True):
@@ -81,13 +83,28 @@ def described(
             limits = ("it had ended when the next start in this log began", *common)
         elif context.exit_code is None and run.service in pipeline.exits:
             mine = replace(context, exit_code=pipeline.exits[run.service])
-        found.append(Described(run, replace(source, name=name), mine, limits, reading.modified))
+        its = replace(source, name=name)
+        holes = tuple(_holes(run, runs, reading))
+        if holes:
+            mine = replace(mine, holes=holes)
+            its = replace(its, truncated=[*its.truncated, "middle"])
+        found.append(Described(run, its, mine, limits, reading.modified))
     return found
+
+
+def _holes(run: Run, runs: Sequence[Run], reading: Reading) -> Iterator[int]:
+    """Yield the lines of one run before which something is missing."""
+    later = [r.first_line for r in runs if r.service == run.service and r.number > run.number]
+    for line, _ in reading.holes:
+        if run.first_line < line and all(line <= first for first in later):
+            yield line
 
 
 def _limits(reading: Reading) -> Iterator[str]:
     if reading.damage:
         yield f"the packed file is damaged or cut: what stood at its end is lost ({reading.damage})"
+    for line, what in reading.holes:
+        yield f"{what} is missing before line {line}: what it held is not known"
     if len(reading.parts) > 1:
         where = ", ".join(f"{name} from line {line}" for name, line in reading.parts)
         yield f"lines are counted through the files of the log: {where}"

@@ -86,6 +86,7 @@ class Opened(Struct):
         rest: Further parts of the same log, each opened when the one before it ends.
         consumed: Bytes handed out so far.
         parts: Name of each part and the line at which it begins; empty for a log in one file.
+        holes: Line before which files of a rotated log are missing, with their names.
     """
 
     source: Source
@@ -97,6 +98,7 @@ class Opened(Struct):
     rest: list[str] = []
     consumed: int = 0
     parts: list[tuple[str, int]] = []
+    holes: list[tuple[int, str]] = []
 
     @property
     def damage(self) -> str | None:
@@ -110,6 +112,7 @@ class Opened(Struct):
             SourceError: Reading or unpacking failed on the way.
         """
         line = 1
+        missing = missing_parts([name for name, _ in self.parts] + self.rest)
         while True:
             for run in self._runs():
                 if self.parts:
@@ -122,6 +125,8 @@ class Opened(Struct):
             self.file.close()
             self.head, self.file, self.unpacker = more.head, more.file, more.unpacker
             self.parts.append((name, line))
+            if name in missing:
+                self.holes.append((line, missing[name]))
 
     def _runs(self) -> Iterator[bytes]:
         rest = self.head
@@ -154,6 +159,27 @@ class Rotated(str):
         made = super().__new__(cls, parts[-1])
         made.parts = parts
         return made
+
+
+def missing_parts(names: list[str]) -> dict[str, str]:
+    """Return before which files of a rotated log others are missing, and how those are called.
+
+    Only numbers tell it: they are given without a gap.
+
+    Args:
+        names: The files, the oldest first.
+    """
+    found: dict[str, str] = {}
+    before: int | None = None
+    for name in names:
+        parts = _ROTATION.match(name)
+        number = 0 if parts is None else int(parts["number"]) if parts["number"] else None
+        if before is not None and number is not None and before - number > 1:
+            stem = Path(parts["stem"] if parts else name).name
+            last = f" to {stem}.{number + 1}" if before - number > 2 else ""  # noqa: PLR2004 - more than one
+            found[name] = f"{stem}.{before - 1}{last}"
+        before = number
+    return found
 
 
 def _to_line_end(file: IO[bytes], name: str) -> bytes:

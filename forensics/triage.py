@@ -327,8 +327,14 @@ def _findings(
         )
         for one, role in roles
     ]
-    if judgement.blind:
-        found = [replace(f, confidence=round(f.confidence * BLIND, 3)) for f in found]
+    holes = evidence.context.holes
+    found = [
+        # What is first behind a hole may follow from what stood in it.
+        replace(f, confidence=round(f.confidence * BLIND, 3))
+        if judgement.blind or (holes and f.evidence and f.evidence[0].line >= holes[0])
+        else f
+        for f in found
+    ]
     return tuple(
         sorted(
             found,

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from forensics.analysis import Examined, examine_all, examine_runs
 from forensics.cli.app import app
-from forensics.model import Context, Source
+from forensics.model import Context, Diagnosis, Source
 from forensics.reporters.runs import kinds, summary
 from forensics.scanning import Memory
-from forensics.sources import Rotated, find
+from forensics.sources import Rotated, find, missing_parts
 from tests import wraps
 from tests.support import failed_start, loaded, serving, shipped, started, stopped, text
 
@@ -102,6 +102,44 @@ def test_exit_code_that_compose_prints_is_known() -> None:
     log = text([f"vllm-1  | {line}" for line in START], ["vllm-1 exited with code 137"])
 
     assert runs_of(log)[-1][0].run.exit_code == 137
+
+
+def test_missing_file_of_a_rotated_log_is_said(tmp_path: Path) -> None:
+    log = text(START).encode()
+    half = log.index(b"\n") + 1
+    (tmp_path / "x.log.3").write_bytes(log[:half])
+    (tmp_path / "x.log.1").write_bytes(log[half:])
+
+    def told() -> Diagnosis:
+        (name,) = find([str(tmp_path)])
+        return examine_all(name, shipped())[-1][0]
+
+    holed = told()
+    (tmp_path / "x.log.1").rename(tmp_path / "x.log.2")
+    whole = told()
+
+    assert "middle" in holed.source.truncated
+    assert "x.log.2 is missing before line 2: what it held is not known" in holed.limits
+    assert "middle" not in whole.source.truncated
+    assert whole.root_cause
+    assert holed.root_cause
+    assert holed.root_cause.line == whole.root_cause.line
+    for a, b in zip(whole.findings, holed.findings, strict=True):
+        assert b.confidence == pytest.approx(a.confidence / 2, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        (["x.log.2", "x.log.1", "x.log"], {}),
+        (["x.log.2", "x.log"], {"x.log": "x.log.1"}),
+        (["d/x.log.7.gz", "d/x.log.3", "d/x.log.2"], {"d/x.log.3": "x.log.6 to x.log.4"}),
+        (["0.log.20261201-020000.gz", "0.log.20261204-020000", "0.log"], {}),
+        (["x.log"], {}),
+    ],
+)
+def test_only_gaps_in_numbers_are_missing_files(names: list[str], want: dict[str, str]) -> None:
+    assert missing_parts(names) == want
 
 
 def test_rotated_files_are_one_log_in_order(tmp_path: Path) -> None:
