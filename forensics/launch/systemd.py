@@ -268,22 +268,35 @@ def looks_like(text: str) -> bool:
     return "Service" in sections and re.search(r"^\s*Exec\w+\s*=", text, re.MULTILINE) is not None
 
 
+def _in_force(found: Sequence[Setting], text: str, key: str) -> list[Setting]:
+    """Return the settings of one list key that count: an empty one takes back all before it."""
+    kept: list[Setting] = []
+    for setting in (s for s in found if s.key == key):
+        kept = [*kept, setting] if text[setting.start : setting.end].strip() else []
+    return kept
+
+
 def read(text: str, name: str, beside: Beside = nothing_beside) -> list[SystemdForm]:
-    """Return the command of the unit's last `ExecStart=` that is not empty."""
+    """Return the command of the last `ExecStart=` in force, with the variables in force.
+
+    A unit with its drop-ins after it (what `systemctl cat` prints) is read the way systemd reads
+    it: an empty `ExecStart=`, `Environment=` or `EnvironmentFile=` takes back what was said before
+    (systemd.service(5), systemd.exec(5)), and what a file sets wins over `Environment=`.
+    """
     found = list(settings(text))
-    starts = [s for s in found if s.key == "ExecStart" and text[s.start : s.end].strip()]
+    starts = _in_force(found, text, "ExecStart")
     if not starts:
         return []
-    environment = [s for s in found if s.key == "Environment"]
+    environment = _in_force(found, text, "Environment")
     variables: list[Variable] = []
-    for setting in (s for s in found if s.key == "EnvironmentFile"):
-        body = beside(text[setting.start : setting.end].strip().lstrip("-"))
-        variables += [Variable(k, v) for k, v in read_env_file(body or "").items()]
     for setting in environment:
         for word in words_of(text, setting.start, setting.end, {}):
             key, equals, value = word.value.partition("=")
             if equals:
                 variables.append(Variable(key, value, line_of(text, word.start)))
+    for setting in _in_force(found, text, "EnvironmentFile"):
+        body = beside(text[setting.start : setting.end].strip().lstrip("-"))
+        variables += [Variable(k, v) for k, v in read_env_file(body or "").items()]
     return [_form(text, name, starts[-1], environment, variables)]
 
 
