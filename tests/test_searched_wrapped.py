@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forensics.analysis import examine_runs
@@ -128,6 +128,7 @@ def test_escapes_are_part_of_the_pattern(pattern: str, text: str) -> None:
         assert compiled(escaped(relax(pattern))).search(body), body
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from('ab"\\<>&\t./[]{}^$ ├\u2028'), min_size=1, max_size=12))
 def test_any_text_is_found_escaped(text: str) -> None:
     import regex  # noqa: PLC0415 - as the code under test does
@@ -179,6 +180,7 @@ def test_most_of_a_healthy_log_is_never_unwrapped(monkeypatch: pytest.MonkeyPatc
     assert sum(opened) < 5_000_000 < len(wrapped)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=5))
 def test_parts_and_torn_records_are_told(lines: list[bytes]) -> None:
     whole, _ = wraps.docker_json(b"".join(line + b"\n" for line in [b"a", *lines]))
