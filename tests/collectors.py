@@ -14,6 +14,7 @@ from forensics.archive.listing import log_lines
 from forensics.archive.model import RunRecord
 from forensics.archive.reading import open_run
 from forensics.archive.store import Archive
+from forensics.errors import SourceError
 from tests.engines import Dockerd, wait_for
 
 
@@ -101,11 +102,13 @@ class Watcher:
 
     def text(self, run: RunRecord) -> bytes:
         """Return what the container wrote, as the archive has it."""
-        if run.log is None or not run.log.bytes:
-            return b""
-        opened, _ = open_run(self.archive, run.id)
+        try:
+            opened, _ = open_run(self.archive, run.id)
+        except SourceError:
+            return b""  # nothing was printed, or nothing is there yet
         with contextlib.closing(opened.file):
-            return b"".join(log_lines(opened, run.log.envelope))
+            envelope = run.log.envelope if run.log is not None else "raw"
+            return b"".join(log_lines(opened, envelope))
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import pytest
 IMAGE = "box:1"
 #: `docker run` needs these here: an engine without a bridge has no other network.
 RUN = ("run", "--network", "none")
-_TOOLS = ("sh", "sleep", "test", "echo", "cat", "awk", "printf", "seq", "yes", "head", "tail", "dd", "kill", "true", "false", "usleep", "ls", "date")  # fmt: skip
+_TOOLS = ("sh", "sleep", "test", "echo", "cat", "awk", "printf", "seq", "yes", "head", "tail", "dd", "kill", "true", "false", "usleep", "ls", "date", "sed", "od")  # fmt: skip
 _PATIENCE_S = 120.0
 
 Done = subprocess.CompletedProcess[bytes]
