@@ -168,9 +168,11 @@ class Watch:
 
     def _settled(self) -> bool:
         """Say whether everything that there was is collected."""
-        if not self._listed or not self.inbox.empty() or self._runs:
+        opens = {run: o for s in self.subjects.values() for run, o in s.opens.items()}
+        # What is neither open nor final yet is on its way.
+        if not self._listed or not self.inbox.empty() or set(self._runs) - set(opens):
             return False
-        waiting = any(o.over for s in self.subjects.values() for o in s.opens.values())
+        waiting = any(one.over for one in opens.values())
         return not waiting and self.copier.quiet >= 3 and self.readers.quiet()  # noqa: PLR2004
 
     # --- what is heard -------------------------------------------------------------------------

@@ -92,6 +92,7 @@ def held(engine: Dockerd) -> list[Path]:
     return list((engine.data / "forensics-hold").glob("*/*/0*"))
 
 
+@pytest.mark.slow
 def test_each_start_of_a_container_is_a_run_of_its_own(engine: Dockerd, tmp_path: Path) -> None:
     with watching(engine, tmp_path / "a") as watcher:
         # What it prints tells which start it was: a file that lives as long as the container.
@@ -134,11 +135,14 @@ def test_a_watcher_that_is_killed_goes_on_without_a_gap_or_a_double(
         watcher.stop()
 
 
+@pytest.mark.slow
 def test_what_ends_while_nobody_watches_is_found_in_the_hold_folder(
     engine: Dockerd, tmp_path: Path
 ) -> None:
     with watching(engine, tmp_path / "a") as watcher:
-        one = engine.run("seq 1 500; while [ ! -e /end ]; do usleep 50000; done; seq 501 1000; exit 7", "--rm")
+        one = engine.run(
+            "seq 1 500; while [ ! -e /end ]; do usleep 50000; done; seq 501 1000; exit 7", "--rm"
+        )
         wait_for(lambda: watcher.runs(one))
         watcher.kill()
         engine.docker("exec", one, "sh", "-c", "echo > /end")
@@ -153,6 +157,7 @@ def test_what_ends_while_nobody_watches_is_found_in_the_hold_folder(
         watcher.stop()
 
 
+@pytest.mark.slow
 def test_what_was_there_before_is_caught_up_with_once(engine: Dockerd, tmp_path: Path) -> None:
     ended = engine.run("seq 1 300; exit 3")
     runs = engine.run("seq 1 400; while [ ! -e /end ]; do usleep 50000; done; seq 401 500")
@@ -165,7 +170,14 @@ def test_what_was_there_before_is_caught_up_with_once(engine: Dockerd, tmp_path:
         between = engine.run("seq 1 50")
         engine.docker("exec", runs, "sh", "-c", "echo > /end")
         engine.docker("start", ended)
-        wait_for(lambda: b"true" not in engine.docker("inspect", "-f", "{{.State.Running}}", runs, ended, between).stdout)
+        wait_for(
+            lambda: (
+                b"true"
+                not in engine.docker(
+                    "inspect", "-f", "{{.State.Running}}", runs, ended, between
+                ).stdout
+            )
+        )
         watcher.start()
         (second,) = watcher.final(1, runs)
         assert watcher.text(second) == numbers(500)
@@ -250,7 +262,9 @@ def test_no_secret_is_stored(engine: Dockerd, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_rotation_at_full_speed_is_followed(engine: Dockerd, tmp_path: Path) -> None:
     with watching(engine, tmp_path / "a") as watcher:
-        one = engine.run("seq 1 150000", "--log-opt", "max-size=1m", "--log-opt", "max-file=3", "--rm")
+        one = engine.run(
+            "seq 1 150000", "--log-opt", "max-size=1m", "--log-opt", "max-file=3", "--rm"
+        )
         (run,) = watcher.final(1, one)
         text = watcher.text(run)
         if run.completeness == "complete":
@@ -334,7 +348,11 @@ def collect(engine: Dockerd, archive: Path, *words: str) -> subprocess.Completed
 
 
 def test_collect_keeps_what_is_there_and_goes_on_later(engine: Dockerd, tmp_path: Path) -> None:
-    one = engine.run("seq 1 100; while [ ! -e /end ]; do usleep 50000; done; seq 101 200; exit 5", "--name", "one")
+    one = engine.run(
+        "seq 1 100; while [ ! -e /end ]; do usleep 50000; done; seq 101 200; exit 5",
+        "--name",
+        "one",
+    )
     wait_for(lambda: engine.docker("logs", one).stdout.count(b"\n") == 100)
     done = collect(engine, tmp_path / "a", "collect", "one")
     assert done.returncode in {0, 1}, done.stderr
@@ -355,7 +373,7 @@ def test_collect_keeps_what_is_there_and_goes_on_later(engine: Dockerd, tmp_path
 
 def test_a_command_is_run_for_each_run_that_ended(engine: Dockerd, tmp_path: Path) -> None:
     script = tmp_path / "told.sh"
-    script.write_text(f'#!/bin/sh\nenv | grep ^FORENSICS_ | sort > {tmp_path}/told\n')
+    script.write_text(f"#!/bin/sh\nenv | grep ^FORENSICS_ | sort > {tmp_path}/told\n")
     script.chmod(0o755)
     with watching(engine, tmp_path / "a", "--exec", f"{script} $HOME") as watcher:
         one = engine.run("echo hello; exit 2")
@@ -364,7 +382,12 @@ def test_a_command_is_run_for_each_run_that_ended(engine: Dockerd, tmp_path: Pat
         told = dict(line.split("=", 1) for line in (tmp_path / "told").read_text().splitlines())
         assert told["FORENSICS_RUN"] == run.id
         assert Path(told["FORENSICS_RUN_PATH"], "run.json").exists()
-        assert json.loads(Path(told["FORENSICS_RUN_PATH"], "diagnosis.json").read_text())["run"]["exit_code"] == 2
+        assert (
+            json.loads(Path(told["FORENSICS_RUN_PATH"], "diagnosis.json").read_text())["run"][
+                "exit_code"
+            ]
+            == 2
+        )
         assert told["FORENSICS_EXIT_CODE"] == "2"
         watcher.stop()
     engine.docker("rm", one)
