@@ -8,9 +8,13 @@ use. It runs with the very words that the command began with.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from forensics.archive.model import EngineFacts
@@ -18,6 +22,7 @@ from forensics.collector.cri import Cri
 from forensics.collector.engine import Engine, EngineError, Gone, LogsUnreadable
 
 _LIMIT_S = 120
+_SERVICE_S = 10.0
 _PIECE = 1 << 20
 _RUNNING = frozenset({"running", "paused", "restarting"})
 
@@ -67,10 +72,11 @@ class ApiClient:
 
     Args:
         engine: The connection; closed with this.
+        then: Called afterwards.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, then: Callable[[], None] = lambda: None) -> None:
+        self._engine, self._then = engine, then
         self.facts = engine.facts
         driver = engine.info.get("LoggingDriver")
         self.driver = driver if isinstance(driver, str) else None
@@ -125,6 +131,7 @@ class ApiClient:
         if self._stream is not None:
             self._stream.close()
         self._engine.close()
+        self._then()
 
 
 class CommandClient:
@@ -255,13 +262,53 @@ def client_of(prefix: Sequence[str], runtime: str) -> Client:
     Raises:
         EngineError: It cannot be reached at all.
     """
-    plain = prefix[0].rpartition("/")[2] == "docker"
-    if runtime == "docker" and plain:
-        host, context = _address(prefix)
-        # The client will say why where it cannot either.
-        with suppress(EngineError):
+    # The client will say why where it cannot either.
+    with suppress(EngineError):
+        if runtime == "docker" and prefix[0].rpartition("/")[2] == "docker":
+            host, context = _address(prefix)
             return ApiClient(Engine.connect(host, context))
+        if runtime == "podman":
+            return _service(prefix)
     return CommandClient(prefix, runtime)
+
+
+def _service(prefix: Sequence[str]) -> ApiClient:
+    """Return Podman's API, served for us alone: its command cannot tell long lines apart.
+
+    Raises:
+        EngineError: There is none (it belongs to root, say).
+    """
+    folder = Path(tempfile.mkdtemp(prefix="forensics-"))
+    host = f"unix://{folder}/s"
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the client that the user named, no shell
+            [*prefix, "system", "service", "--time=0", host], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        end = time.monotonic() + _SERVICE_S
+        while True:
+            try:
+                return ApiClient(Engine.connect(host), lambda: _end(process, folder))
+            except EngineError:
+                if process.poll() is not None or time.monotonic() > end:
+                    raise
+            time.sleep(0.05)
+    except BaseException as error:
+        _end(process, folder)
+        if isinstance(error, OSError):
+            raise EngineError(f"{prefix[0]} cannot be run", str(error)) from None
+        raise
+
+
+def _end(process: subprocess.Popen[bytes] | None, folder: Path) -> None:
+    if process is not None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SERVICE_S)
+        process.kill()
+        process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _address(prefix: Sequence[str]) -> tuple[str | None, str | None]:
