@@ -59,6 +59,10 @@ def watch(
         str | None,
         typer.Option("--metrics", help="Serve Prometheus metrics at HOST:PORT."),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Only say which way logs would come from here, and why."),
+    ] = False,
     host: Host = None,
     context: Context = None,
     archive: Archive = None,
@@ -67,6 +71,8 @@ def watch(
     """Follow an engine: keep the log of every model server, and diagnose it when it ends."""
     from forensics.collector.session import Plan
 
+    if check:
+        return _checked(host, context, archive)
     plan = Plan(
         host=host,
         context=context,
@@ -103,6 +109,24 @@ def collect(
         command=exec_,
     )
     return _started(plan, archive, quiet=quiet)
+
+
+def _checked(host: str | None, context: str | None, archive: Path | None) -> int:
+    """Say which tier there is; 1 where logs can be lost."""
+    from forensics.cli.output import write
+    from forensics.collector.check import check
+    from forensics.collector.engine import Engine
+    from forensics.reporters.view import visible
+
+    engine = Engine.connect(host, context)
+    try:
+        found = check(engine, archive_folder(archive))
+    finally:
+        engine.close()
+    lines = [f"tier: {found.tier}"]
+    lines += [f"  {'ok  ' if a.good else 'NOTE'} {a.name}: {a.text}" for a in found.answers]
+    write("".join(f"{visible(line)}\n" for line in lines), None)
+    return int(not all(answer.good for answer in found.answers))
 
 
 def _started(plan: Plan, archive: Path | None, *, quiet: bool) -> int:

@@ -7,10 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from forensics.archive.disk import DiskFull
 from forensics.archive.model import RunRecord
 from forensics.archive.writer import RunWriter
 from forensics.collector.files import Follower
+from forensics.collector.host import probes
 from forensics.errors import ForensicsError
 
 _REST_S, _FULL_S, _DROP_S = 0.05, 0.5, 2.0
@@ -128,6 +131,7 @@ class Finisher:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             writer, record = job
+            record = replace(record, host=probes(record.started_at, record.finished_at))
             while True:
                 try:
                     writer.finish(record)
