@@ -1,7 +1,7 @@
 """The API tier: the log of one run as the engine tells it, for whatever has no file to read.
 
-Followed from the start on, taken up again after any break from two seconds before the last line:
-of what comes a second time, as many pieces are left out as are in the archive already. The end of
+Followed from the start on, taken up again after any break from a second before the last line: of
+what comes a second time, as many pieces are left out as are in the archive already. The end of
 the stream says nothing (it comes with the end of the container, with the engine's, and with
 nothing at all), so the container is asked, and its log read once more before it counts as whole.
 """
@@ -26,7 +26,7 @@ from forensics.collector.engine import Engine, EngineError, Gone, LogsUnreadable
 from forensics.collector.rotation import rotation_of
 
 #: Lines of two streams may be filed in another order than their times say, by less than this.
-OVERLAP_NS = 2_000_000_000
+OVERLAP_NS = 1_000_000_000
 _SECOND = 1_000_000_000
 _RETRY_S, _FULL_S = 0.5, 0.5
 #: After its end, lines of a container may still be on their way into its log.
@@ -80,6 +80,9 @@ class ApiReader:
         self._engine, self._container, self._writer = engine, container, writer
         self._started, self._since, self._tty, self._stop = started, since, tty, stop
         self._lock = threading.Lock()
+        #: What is in the archive from where the engine was asked to begin again: what comes is
+        #: compared with it as a whole, and where that fails piece by piece.
+        self._tail, self._place = b"", 0
         self._seen: Counter[Key] = Counter()
         self._overlap = self._heard = 0
         self._until: int | None = None
@@ -172,12 +175,14 @@ class ApiReader:
     def _begin(self) -> str | None:
         """Return from when on to ask, and note what is in the archive from there on."""
         since = max(self._since, self.last - OVERLAP_NS) if self.last else self._since
-        self._seen = Counter(self._written(since)) if self.last else Counter()
-        self._overlap = self.last + OVERLAP_NS
+        self._tail, self._seen = self._written(since) if self.last else b"", Counter()
+        self._place, self._overlap = 0, self.last + OVERLAP_NS
         return f"{since // _SECOND}.{since % _SECOND:09d}" if since > 0 else None
 
     def _append(self, lines: bytes) -> None:
         """Add CRI lines, less those that are there already or belong to another start."""
+        if self._tail:
+            lines = self._beyond_tail(lines)
         if self._seen and _time_of_first(lines) > self._overlap:
             self._seen.clear()  # what is left of it will not come again
         if self._seen or self._until is not None:
@@ -190,6 +195,23 @@ class ApiReader:
                 self._writer.append(lines, {"last": text_of(self.last) if self.last else None})
             except DiskFull:
                 self._flushed()
+
+    def _beyond_tail(self, lines: bytes) -> bytes:
+        """Return what of lines is not the archive's tail, as far as both are the same."""
+        tail, place = self._tail, self._place
+        if tail.startswith(lines, place):
+            self._place += len(lines)
+            if self._place == len(tail):
+                self._tail = b""
+            return b""
+        rest = len(tail) - place
+        if rest < len(lines) and tail.endswith(lines[:rest], place):
+            self._tail = b""
+            return lines[rest:]
+        # Another order, or a masked secret: piece by piece, then.
+        self._seen = Counter(_key(found) for found in _LINE.finditer(tail, place))
+        self._tail = b""
+        return lines
 
     def _new(self, lines: bytes) -> Iterator[bytes]:
         for found in _LINE.finditer(lines):
@@ -215,15 +237,15 @@ class ApiReader:
 
     # --- what is there already -----------------------------------------------------------------
 
-    def _written(self, since: int) -> Iterator[Key]:
-        """Yield the pieces of the archive from a time on."""
+    def _written(self, since: int) -> bytes:
+        """Return what the archive has from the first line of a time on."""
         with self._lock:
             self._flushed()
-        for text in self._backwards(since):
-            for found in _LINE.finditer(text):
-                at = nanoseconds(found[1].decode())
-                if at is not None and at >= since:
-                    yield _key(found)
+        text = b"".join(reversed(list(self._backwards(since))))
+        place = 0
+        while place < len(text) and _time_of_first(text[place : place + 64]) < since:
+            place = text.find(b"\n", place) + 1 or len(text)
+        return text[place:]
 
     def _backwards(self, since: int) -> Iterator[bytes]:
         """Yield the data of frames from the last one back to the first that is wholly older."""

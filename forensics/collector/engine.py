@@ -37,6 +37,8 @@ _PIECE = 1 << 20
 _HEAD = 8
 _STREAMS = {0: "stdout", 1: "stdout", 2: "stderr"}
 _GONE = frozenset({404, 409})
+#: The line end behind the bytes of a chunk.
+_CHUNK_END = 2
 _NOT_FOUND, _NO_LOGS = 404, 501
 _ERROR = 400
 
@@ -360,7 +362,10 @@ class _Stream:
 
     def __init__(self, response: Any) -> None:  # noqa: ANN401 - a response of requests
         self._response = response
-        self._file = response.raw._fp  # noqa: SLF001 - http.client's, the only one with read1
+        found = response.raw._fp  # noqa: SLF001 - http.client's, the only one with read1
+        # Each line of a log is a chunk of its own: http.client would read them one by one.
+        self._chunks = _Chunked() if found.chunked else None
+        self._file = found.fp if found.chunked else found
         self._socket = getattr(getattr(response.raw, "_connection", None), "sock", None)
         self.closed = False
         if self._socket is not None:
@@ -368,17 +373,20 @@ class _Stream:
 
     def _read(self) -> bytes:
         """Return the next bytes; none at the end, however it came."""
-        if self.closed:
-            return b""
         try:
-            data: bytes = self._file.read1(_PIECE)
+            while not self.closed and not (self._chunks is not None and self._chunks.ended):
+                data: bytes = self._file.read1(_PIECE)
+                if self._chunks is None or not data:
+                    return data
+                data = self._chunks.feed(data)
+                if data or self._chunks.ended:
+                    return data
         except (HTTPError, OSError, ValueError, AttributeError):
-            return b""
+            pass  # it was closed, or the engine went away
         except Exception as error:  # http.client's own have no public base but this
             if type(error).__module__ != "http.client":
                 raise
-            return b""
-        return data
+        return b""
 
     def close(self) -> None:
         """End the stream; whoever waits for it goes on at once."""
@@ -394,6 +402,48 @@ class _Stream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Chunked:
+    """Takes the chunks of a body apart (RFC 9112, 7.1: size, line end, bytes, line end)."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._left = 0
+        self.ended = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what came, cut anywhere; return what it holds of the body.
+
+        Raises:
+            ValueError: It is no chunked body.
+        """
+        data = self._rest + data
+        out, place, size, left = [], 0, len(data), self._left
+        while place < size:
+            if left > _CHUNK_END:  # in the middle of a chunk and the line end behind it
+                piece = data[place : place + left - _CHUNK_END]
+                out.append(piece)
+                place += len(piece)
+                left -= len(piece)
+                if left > _CHUNK_END:
+                    break
+            if left:
+                skip = min(left, size - place)
+                place += skip
+                left -= skip
+                continue
+            end = data.find(b"\r\n", place)
+            if end < 0:
+                break
+            count = int(data[place:end].partition(b";")[0], 16)
+            place = end + 2
+            if count == 0:
+                self.ended = True
+                break
+            left = count + _CHUNK_END
+        self._rest, self._left = data[place:], left
+        return b"".join(out)
 
 
 class Events(_Stream):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forensics.collector.engine import Chunks, Engine, EngineError, Gone, LogsUnreadable
+from forensics.collector.engine import Chunks, Engine, EngineError, Gone, LogsUnreadable, _Chunked
 from tests.engines import Dockerd, engine_of, wait_for
 
 
@@ -153,6 +153,7 @@ class _Said:
 
     def __init__(self, pieces: list[bytes]) -> None:
         self.raw, self._fp, self._connection = self, self, None
+        self.chunked, self.fp = False, self
         self._pieces = iter(pieces)
 
     def read1(self, _size: int) -> bytes:
@@ -182,3 +183,20 @@ def test_frames_cut_anywhere_come_out_whole(
     found = list(Chunks(_Said(pieces), tty=False))
 
     assert found == [("stdout" if stream == 1 else "stderr", text) for stream, text in frames]
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=40), max_size=20),
+    st.lists(st.integers(1, 30), max_size=300),
+)
+def test_chunks_cut_anywhere_come_out_whole(chunks: list[bytes], sizes: list[int]) -> None:
+    body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+    taken, out = _Chunked(), b""
+    for size in sizes:
+        out += taken.feed(body[:size])
+        body = body[size:]
+        if taken.ended:
+            break
+    out += b"" if taken.ended else taken.feed(body)
+    assert out == b"".join(chunks)
+    assert taken.ended
