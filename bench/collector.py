@@ -157,10 +157,12 @@ def measured(size: int) -> dict[str, Any]:
             )
         with _watched(engine) as (watcher, archive):
             before = watcher.cpu()
-            begun = time.monotonic()
+            began = time.time()
             flood(engine, lines, *options)
             wait_for(lambda: watcher.cpu() and _final(archive), seconds=1200)
-            wall, cpu = time.monotonic() - begun, watcher.cpu() - before
+            cpu = watcher.cpu() - before
+            # When its last byte was written, as for `docker logs`: what comes then is checking.
+            wall = (archive.path(archive.ids()[-1]) / "log.zst").stat().st_mtime - began
             record = archive.record(archive.ids()[-1])
             report["api"] = {
                 "tier": record.tier, "completeness": record.completeness, "wall_s": wall,
