@@ -79,6 +79,8 @@ class ApiReader:
     ) -> None:
         self._engine, self._container, self._writer = engine, container, writer
         self._started, self._since, self._tty, self._stop = started, since, tty, stop
+        #: Bytes and lines of the run when the reading began.
+        self.begun = (writer.size, writer.lines)
         self._lock = threading.Lock()
         #: What is in the archive from where the engine was asked to begin again: what comes is
         #: compared with it as a whole, and where that fails piece by piece.
@@ -88,6 +90,9 @@ class ApiReader:
         self._until: int | None = None
         self._gaps: list[Gap] = []
         self.last = self._last_written()
+
+    #: Which tier it is of.
+    tier = "api"
 
     @property
     def size(self) -> int:

@@ -62,10 +62,15 @@ class JournalReader:
         self._engine, self._container, self._writer = engine, container, writer
         self._started, self._since, self._stop = started, since, stop
         self._until: int | None = None
+        #: Bytes and lines of the run when the reading began.
+        self.begun = (writer.size, writer.lines)
         self._lock = threading.Lock()
         cursor = (writer.position or {}).get("cursor")
         self._cursor = cursor if isinstance(cursor, str) else None
         self.last = 0
+
+    #: Which tier it is of.
+    tier = "journal"
 
     @property
     def size(self) -> int:

@@ -33,6 +33,7 @@ class Readers:
     def __init__(self, engine: Engine, told: Callable[[tuple[Any, ...]], None]) -> None:
         self._engine, self._told = engine, told
         self._readers: dict[str, tuple[Reader, threading.Thread]] = {}
+        self._done: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._moved = self._quiet = 0
@@ -79,6 +80,7 @@ class Readers:
             end = End("possibly_truncated", [str(error)], [Gap(str(error))])
         with self._lock:
             self._readers.pop(run.writer.id, None)
+            _add(self._done, reader)
         if end is None:
             run.writer.close()  # it stays partial, and is taken up by the next watcher
         else:
@@ -101,9 +103,12 @@ class Readers:
         return self._quiet >= _QUIET_TICKS or not self._readers
 
     def written(self) -> dict[str, tuple[int, int]]:
-        """Return bytes and lines so far of each run that is read."""
+        """Return bytes and lines that were read so far, by tier."""
         with self._lock:
-            return {run: (r.size, r.lines) for run, (r, _) in self._readers.items()}
+            found = dict(self._done)
+            for reader, _ in self._readers.values():
+                _add(found, reader)
+        return found
 
     def close(self) -> None:
         """End all; their runs stay partial."""
@@ -115,6 +120,13 @@ class Readers:
         for _, thread in readers:
             thread.join(_JOIN_S)
         self._ticker.join(_JOIN_S)
+
+
+def _add(found: dict[str, tuple[int, int]], reader: Reader) -> None:
+    """Add what a reader has read since it began."""
+    size, lines = found.get(reader.tier, (0, 0))
+    begun = reader.begun
+    found[reader.tier] = (size + reader.size - begun[0], lines + reader.lines - begun[1])
 
 
 def since_of(inspect: dict[str, Any], started: int) -> int:

@@ -666,4 +666,8 @@ class Watch:
                 now, was = (follower.copied, follower.lines), self._counted.get(subject.id, (0, 0))
                 self.metrics.recorded("file", now[0] - was[0], now[1] - was[1])
                 self._counted[subject.id] = now
+        for tier, now in self.readers.written().items():
+            was = self._counted.get(tier, (0, 0))
+            self.metrics.recorded(tier, now[0] - was[0], now[1] - was[1])
+            self._counted[tier] = now
         self.metrics.followed(tiers, lag, self.hold.pinned() if self.hold is not None else 0)
