@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from forensics.archive.model import EngineFacts
+from forensics.collector.clock import text_of
 from forensics.collector.cri import Cri
 from forensics.collector.engine import Engine, EngineError, Gone, LogsUnreadable
 
+_SECOND = 1_000_000_000
 _LIMIT_S = 120
 _SERVICE_S = 10.0
 _PIECE = 1 << 20
@@ -50,8 +52,13 @@ class Client(Protocol):
     def wait(self, container: str) -> None:
         """Wait until a container has ended."""
 
-    def log(self, container: str, *, tty: bool) -> Iterator[bytes]:
+    def log(self, container: str, *, tty: bool, since: int) -> Iterator[bytes]:
         """Yield the log of a container that has ended, as CRI lines.
+
+        Args:
+            container: Its id.
+            tty: Whether it has a terminal.
+            since: From when on, in nanoseconds since 1970.
 
         Raises:
             EngineError: It cannot be read to the end.
@@ -104,10 +111,11 @@ class ApiClient:
         """Wait until a container has ended."""
         self._engine.wait(container)
 
-    def log(self, container: str, *, tty: bool) -> Iterator[bytes]:
+    def log(self, container: str, *, tty: bool, since: int) -> Iterator[bytes]:
         """Yield the log of a container that has ended, as CRI lines."""
         cri = Cri(tty=tty)
-        with self._engine.logs(container, tty=tty, follow=False) as chunks:
+        moment = f"{since // _SECOND}.{since % _SECOND:09d}" if since else None
+        with self._engine.logs(container, tty=tty, follow=False, since=moment) as chunks:
             for batch in chunks.batches():
                 yield cri.lines(batch)
         yield cri.rest()
@@ -198,12 +206,13 @@ class CommandClient:
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def log(self, container: str, *, tty: bool) -> Iterator[bytes]:
+    def log(self, container: str, *, tty: bool, since: int) -> Iterator[bytes]:
         """Yield the log of a container that has ended, as CRI lines of one stream."""
         del tty  # both streams through one pipe keep their order, but not their names
         cri = Cri(tty=True)
+        only = [f"--since={text_of(since)}"] if since else []
         with subprocess.Popen(  # noqa: S603 - as above
-            [*self._prefix, "logs", "--timestamps", container],
+            [*self._prefix, "logs", "--timestamps", *only, container],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         ) as process:  # fmt: skip
             last = b""

@@ -33,6 +33,8 @@ from forensics.archive.model import EngineFacts
 from forensics.errors import ForensicsError
 
 _TIMEOUT_S = 60
+#: Of the API; older ones the SDK does not speak.
+_OLDEST = "1.24"
 _PIECE = 1 << 20
 _HEAD = 8
 _STREAMS = {0: "stdout", 1: "stdout", 2: "stderr"}
@@ -67,9 +69,9 @@ class Engine:
     """
 
     def __init__(self, client: docker.APIClient, host: str) -> None:
-        self._client, self.host = client, host
-        self.api_version = str(client.api_version)
+        self._client, self.host, self.api_version = client, host, ""
         about = self._asked("/version")
+        self.api_version = str(about.get("ApiVersion") or _OLDEST)
         parts = [p for p in about.get("Components") or [] if isinstance(p, dict)]
         podman = any("podman" in str(p.get("Name", "")).lower() for p in parts)
         self.kind = "podman" if podman else "docker"
@@ -103,9 +105,13 @@ class Engine:
             options = _options(host, context)
             wanted = str(options.get("base_url") or "unix:///var/run/docker.sock")
             _try(wanted)
-            client = docker.APIClient(timeout=_TIMEOUT_S, version="auto", **options)
+            # With a version given it asks nothing yet: what is said here is asked by us.
+            client = docker.APIClient(timeout=_TIMEOUT_S, version=_OLDEST, **options)
         except (DockerException, RequestException, OSError, ValueError, TypeError) as error:
             raise told(error, wanted) from None
+        if "tls" in options:
+            # A certificate store named in the environment would take the place of the engine's.
+            client.trust_env = False
         if wanted.startswith("unix://"):
             client.mount("http+docker://", _Adapter(f"http+{wanted}", _TIMEOUT_S))
         try:
@@ -300,7 +306,8 @@ class Engine:
         timeout: float | None = _TIMEOUT_S,
         stream: bool = False,
     ) -> Any:  # noqa: ANN401 - as above
-        url = f"{self._client.base_url}/v{self.api_version}{path}"
+        version = f"/v{self.api_version}" if self.api_version else ""
+        url = f"{self._client.base_url}{version}{path}"
         try:
             # Connecting always has a limit; a stream may be silent for as long as it likes.
             return self._client.request(

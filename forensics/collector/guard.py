@@ -39,6 +39,8 @@ _PASSED = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGINT")
 _SIGNALLED = 128
 _OTHER_WRITER_S = 120.0
 _SETTLE_S = 2.0
+#: A container that was made so long before its start has probably been started before.
+_FIRST_NS = 30_000_000_000
 
 
 class Kept(Struct, frozen=True):
@@ -199,7 +201,8 @@ class Guard:
         tty = isinstance(config, dict) and config.get("Tty") is True
         reasons, gaps, count = [], [], 0
         try:
-            for data in self._client.log(container, tty=tty):
+            since = self._since(container, inspect)
+            for data in self._client.log(container, tty=tty, since=since):
                 if data:
                     count += len(data)
                     writer.append(data, {"read": count})
@@ -229,6 +232,23 @@ class Guard:
         writer.finish(record)
         lines = writer.record.log.lines if writer.record.log else 0
         return Kept(writer.id, record.exit.code, lines, complete)
+
+    def _since(self, container: str, inspect: dict[str, Any]) -> int:
+        """Return from when on lines are of the latest start: a container may have begun before."""
+        started = records.state_of(inspect).started
+        made = nanoseconds(inspect.get("Created"))
+        if started is None:
+            return 0
+        ends = [
+            nanoseconds(run.finished_at)
+            for run in self._archive.starts_of(container)
+            if (nanoseconds(run.started_at) or started) < started
+        ]
+        before = max((end for end in ends if end is not None), default=None)
+        if before is not None:
+            return records.boundary(None, before, started) or 0
+        first = made is not None and started - made < _FIRST_NS and not inspect.get("RestartCount")
+        return 0 if first else max(0, started - records.BEFORE_START)
 
     def _others(self, run: str, inspect: dict[str, Any]) -> Kept:
         """Wait for the process that collects the same run, or take a run that is there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -224,3 +225,30 @@ def test_a_full_archive_leaves_the_container_alone(dockerd: Dockerd, small_disk:
     assert b"Traceback" not in done.stderr
     assert dockerd.docker("inspect", "-f", "{{.State.Status}}", "big").stdout == b"exited\n"
     dockerd.docker("rm", "big")
+
+
+def test_compose_is_kept_service_by_service_and_start_by_start(
+    dockerd: Dockerd, tmp_path: Path
+) -> None:
+    if shutil.which("docker-compose") is None:
+        pytest.skip("needs docker-compose")
+    service = "image: box:1\n    network_mode: none\n    command: sh -c"
+    (tmp_path / "compose.yml").write_text(
+        f'version: "2.4"\nservices:\n  one:\n    {service} "seq 1 5; exit 2"\n'
+        f'  two:\n    {service} "echo two"\n'
+    )
+    words = ["docker-compose", "--no-ansi", "-f", "compose.yml", "up"]
+    for _ in range(2):
+        done = subprocess.run(
+            [*FORENSICS, "guard", "--archive", str(tmp_path / "a"), "--", *words],
+            env=dockerd.environment, capture_output=True, timeout=300, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr.decode()
+    found = runs(tmp_path / "a")
+    texts = sorted(text_of(tmp_path / "a" / "runs" / one["id"]) for one in found)
+    # The second time the same containers start again: each start has its own lines.
+    assert texts == [b"1\n2\n3\n4\n5\n"] * 2 + [b"two\n"] * 2
+    assert sorted(one["exit"]["code"] for one in found) == [0, 0, 2, 2]
+    ids = containers(dockerd).split()
+    assert len(ids) == 2, "compose keeps its containers"
+    dockerd.docker("rm", "-f", *ids)
