@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from forensics.statistics import intervals
+from forensics.statistics.formats import FORMATS
 from forensics.statistics.model import (
     Distribution,
     Load,
@@ -146,6 +147,9 @@ def _position_rates(rows: pl.DataFrame) -> list[float]:
 # --- throughput ----------------------------------------------------------------------------------
 
 
+_ITERATIONS = [form.name for form in FORMATS if form.kind == "iteration"]
+
+
 def engine_rows(table: Rows) -> pl.DataFrame:
     """Return one row a moment for the whole server: engines that log for themselves are added up.
 
@@ -157,6 +161,9 @@ def engine_rows(table: Rows) -> pl.DataFrame:
         pl.col("generation_tokens_per_s").is_not_null()
         | pl.col("prompt_tokens_per_s").is_not_null()
     )
+    iterations = pl.col("form").cast(pl.String).is_in(_ITERATIONS)
+    if not rows.filter(~iterations).is_empty():
+        rows = rows.filter(~iterations)  # the windows of the engine have counted them
     if rows["replica"].n_unique() < 2:  # noqa: PLR2004 - one engine
         return rows
     rank = pl.col("replica").rank("dense").fill_null(0)

@@ -126,9 +126,22 @@ _ITERATION = (
     r"'num_ctx_tokens': (?P<new_tokens>\d+), 'num_generation_tokens': (?P<tokens>\d+)"
 )
 
+_VLLM_ITERATION = (
+    r"(?:Engine (?P<replica>\d{3}): )?Iteration\(\d+\): \d+ context requests, "
+    r"(?P<new_tokens>\d+) context tokens, (?P<running>\d+) generation requests, "
+    r"(?P<tokens>\d+) generation tokens, iteration elapsed time: (?P<span_ms>[\d.]+) ms"
+    r"(?:, [A-Z]+ KV cache usage: (?P<kv_cache_usage_pct>[\d.]+)%)?\s*$"
+)
+
 FORMATS: tuple[LineFormat, ...] = (
     LineFormat("vllm.v1", "vllm", "engine", "Avg prompt throughput: ", _V1),
     LineFormat("vllm.v0", "vllm", "engine", "Avg prompt throughput: ", _V0),
+    # The first V1 engines (0.6.5 to 0.7.0) told nothing else.
+    LineFormat(
+        "vllm.v1.early", "vllm", "engine", "Running: ",
+        r"Running: (?P<running>\d+) reqs, Waiting: (?P<waiting>\d+) reqs\s*$",
+    ),
+    LineFormat("vllm.iteration", "vllm", "iteration", "Iteration(", _VLLM_ITERATION),
     LineFormat(
         "vllm.v0.prefix", "vllm", "prefix", "Prefix cache hit rate: GPU: ",
         r"Prefix cache hit rate: GPU: (?P<prefix_cache_hit_rate_pct>-?[\d.]+)%, CPU: -?[\d.]+%\s*$",

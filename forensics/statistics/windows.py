@@ -53,7 +53,7 @@ def recovered(
             made = _estimated(made, k, interval)
         elif form == "sglang.prefill":
             made = made.with_columns(_hit_rate())
-        elif form == "tensorrt-llm.iteration":
+        elif BY_NAME[form].kind == "iteration":
             made = _per_second(made)
         several = "replica" in part.columns and part["replica"].n_unique() > 1
         warmup = _warmup(form, started=started)
@@ -333,7 +333,7 @@ def _settled(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _per_second(table: pl.DataFrame) -> pl.DataFrame:
-    """Give iterations (TensorRT-LLM) the throughput that their tokens and time are."""
+    """Give iterations the throughput that their tokens and time are."""
     mine = pl.col("span_s") > 0
     return table.with_columns(
         pl.when(mine & (pl.col(tokens) > 0))

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forensics.envelopes import pipeline
-from forensics.statistics import table, windows
+from forensics.model import Context, Source
+from forensics.scanning import Memory
+from forensics.statistics import summary, table, windows
 from forensics.statistics.formats import FORMATS
 from tests.stat_lines import Window, current, engine, log
 
@@ -58,6 +60,23 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
         "num: 4, mamba usage: 0.10, accept len: 2.70, accept rate: 0.68, cuda graph: True, gen "
         "throughput (token/s): 55.10, #queue-req: 3",
         {"printed_length": 2.7, "kv_cache_usage": 0.25, "waiting": 3, "replica": "DP0 TP0"},
+    ),
+    (
+        "vllm.iteration",
+        _VLLM + "Engine 000: Iteration(17): 2 context requests, 90 context tokens, 1 generation "
+        "requests, 2 generation tokens, iteration elapsed time: 41.20 ms, GPU KV cache usage: 0.2%",
+        {"new_tokens": 90, "tokens": 2, "running": 1, "span_s": 0.0412, "kv_cache_usage": 0.002},
+    ),
+    (
+        "vllm.iteration",
+        _VLLM + "Iteration(3): 0 context requests, 0 context tokens, 4 generation requests, 8 "
+        "generation tokens, iteration elapsed time: 20.00 ms",
+        {"tokens": 8, "running": 4, "span_s": 0.02},
+    ),
+    (
+        "vllm.v1.early",
+        _VLLM + "Running: 2 reqs, Waiting: 1 reqs ",
+        {"running": 2, "waiting": 1, "generation_tokens_per_s": None},
     ),
     (
         "sglang.decode",
@@ -218,3 +237,26 @@ def test_hostile_numbers_are_no_error() -> None:
     ):
         rows = parsed(log([line.replace(old, new)]))
         windows.recovered(rows, k=None, bonus=None, started=False, interval=40)
+
+
+def _memory(lines: list[str]) -> Memory:
+    return Memory("\n".join(lines).encode(), Source(kind="text", name="text"))
+
+
+def test_iterations_count_only_where_no_window_has_counted_them() -> None:
+    iteration = "Engine 000: Iteration({}): 0 context requests, 0 context tokens, 2 generation "
+    iteration += "requests, 4 generation tokens, iteration elapsed time: 50.00 ms"
+    prefix = "INFO 12-01 02:00:{:02} [loggers.py:1] "
+    lines = [prefix.format(n) + iteration.format(n) for n in range(10)]
+    alone = summary.gather(_memory(lines), Context()).report({})
+    speed = alone.stats.throughput.generation_tokens_per_s
+    assert speed is not None
+    assert speed.median == pytest.approx(80.0)
+    window = prefix.format(11) + (
+        "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 33.0 "
+        "tokens/s, Running: 2 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.1%, Prefix cache hit "
+        "rate: 0.0%"
+    )
+    both = summary.gather(_memory([*lines, window]), Context()).report({})
+    assert both.stats.throughput.generation_tokens_per_s is not None
+    assert both.stats.throughput.generation_tokens_per_s.max == pytest.approx(33.0)
