@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from forensics.collector.hold import name_of
 from tests.collectors import Watcher, numbers, watching
 from tests.engines import Dockerd, engine_of, wait_for
 
@@ -84,12 +85,14 @@ def test_containers_that_remove_themselves_at_once_are_whole(
             assert run.tier == "file"
             assert run.exit.code == 0
             assert watcher.text(run) == numbers(lines)
-        wait_for(lambda: not held(engine), every=0.2)
+        wait_for(lambda: not held(engine, tmp_path / "a"), every=0.2)
         watcher.stop()
 
 
-def held(engine: Dockerd) -> list[Path]:
-    return list((engine.data / "forensics-hold").glob("*/*/0*"))
+def held(engine: Dockerd, archive: Path | None = None) -> list[Path]:
+    """What the watcher of an archive (or any `collect`) holds: each has a folder of its own."""
+    name = name_of(archive) if archive is not None else "collect-*"
+    return list((engine.data / "forensics-hold").glob(f"{name}/*/0*"))
 
 
 @pytest.mark.slow
@@ -153,7 +156,7 @@ def test_what_ends_while_nobody_watches_is_found_in_the_hold_folder(
         assert run.completeness == "complete", run.reasons
         assert run.container is not None
         assert run.container.auto_remove
-        wait_for(lambda: not held(engine), every=0.2)
+        wait_for(lambda: not held(engine, tmp_path / "a"), every=0.2)
         watcher.stop()
 
 
@@ -289,7 +292,7 @@ def test_a_full_disk_stops_nothing_for_good(engine: Dockerd, tmp_path: Path) -> 
             one = engine.run(script, "--rm")
             wait_for(lambda: "is full" in watcher.notices())
             wait_for(lambda: one not in engine.docker("ps", "-aq", "--no-trunc").stdout.decode())
-            assert held(engine)
+            assert held(engine, disk / "a")
             ballast.unlink()
             subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
             (run,) = watcher.final(1, one)
