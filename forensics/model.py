@@ -316,6 +316,8 @@ class Evidence(Struct, frozen=True):
         timed: The last line that has a time.
         excerpts: Neighbours of lines that may be quoted.
         limits: What could not be known.
+        cut_at: Length in bytes at which its lines are cut, None where they are whole.
+        mixed: Whether more than one server printed it.
     """
 
     source: Source
@@ -339,6 +341,8 @@ class Evidence(Struct, frozen=True):
     limits: tuple[str, ...]
     answered: tuple[int, ...] = ()
     timed: Record | None = None
+    cut_at: int | None = None
+    mixed: bool = False
 
 
 class Failure(Struct, frozen=True):
