@@ -49,6 +49,8 @@ fmt: $(VENV)/project.stamp ## format, and repair what can be repaired
 
 bench: $(VENV)/project.stamp ## measure speed and memory (BENCH_ARGS=...)
 	$(BIN)/python -m bench $(BENCH_ARGS)
+	@if [ "$$(id -u)" = 0 ] && command -v dockerd >/dev/null; then $(BIN)/python -m bench.collector; \
+	else echo 'bench: the collector is left out, it needs root and dockerd' >&2; fi
 
 bench-quick: $(VENV)/project.stamp ## only see that the benchmark runs, on tiny inputs
 	$(BIN)/python -m bench --quick
