@@ -39,8 +39,6 @@ _MIN_KNOWN = 2
 _MIN_ANY = 6
 _MIN_WIDTH = 60
 _MAX_FORMS = 16
-#: Of more holes, processes, or processes of one name, the first are told; a log may be hostile.
-_MAX_PLACES, _MAX_PROCESSES, _MAX_PIDS = 256, 1024, 64
 _DIGITS = re.compile(rb"[\d.,:]+")
 #: At the very beginning it is the log's head that is missing.
 _HEAD_LINES = 3
@@ -95,25 +93,21 @@ class Holes:
         """
         self._measure(raw)
         if noted and record.kind == "raw" and _NOTE.fullmatch(record.message):
-            self._missing(record.line, "as the log says")
+            self._places[record.line] = "as the log says"
         if record.pid is None or record.process is None:
             return
-        speaker = (record.process, record.pid)
-        if speaker in self._spoke or len(self._spoke) < _MAX_PROCESSES:
-            self._spoke[speaker] = record.line
+        self._spoke[record.process, record.pid] = record.line
         if max(e.depth(record.process) for e in ENGINES) not in _SINGLE:
             return
         known = self._turns.get(record.process)
         if known is None:
-            if len(self._turns) < _MAX_PIDS:
-                self._turns[record.process] = _Turns(record.pid, record.line)
-            return
-        if known.pid != record.pid and record.line > known.line:
+            self._turns[record.process] = _Turns(record.pid, record.line)
+        elif known.pid != record.pid and record.line > known.line:
             again = record.pid in known.seen
             left = None if again or not self._ready else (record.line, known.pid)
-            if len(known.seen) < _MAX_PIDS:
-                known.seen |= {known.pid}
+            known.seen |= {known.pid}
             known.pid, known.changes, known.left = record.pid, known.changes + 1, left
+        known = self._turns[record.process]
         known.line = max(known.line, record.line)
 
     def ready(self) -> None:
@@ -128,11 +122,7 @@ class Holes:
             first_line: Where the log begins.
         """
         if one.first_frame is not None and one.first_frame > first_line + _HEAD_LINES:
-            self._missing(one.first_frame, "the head of a traceback")
-
-    def _missing(self, line: int, what: str) -> None:
-        if len(self._places) < _MAX_PLACES:
-            self._places.setdefault(line, what)
+            self._places[one.first_frame] = "the head of a traceback"
 
     def _measure(self, raw: bytes) -> None:
         """Note the longest lines, each form once: repeated ones have one length by nature."""
@@ -158,7 +148,7 @@ class Holes:
         for one in unended:
             # Of a process that prints on, the end was printed, too.
             if self._spoke.get((one.process, one.pid), 0) > one.line:
-                self._missing(one.line + 1, "the end of a traceback")
+                self._places.setdefault(one.line + 1, "the end of a traceback")
         limits = []
         for name, turns in sorted(self._turns.items()):
             pids = sorted({turns.pid, *turns.seen})
@@ -170,7 +160,7 @@ class Holes:
                 )
             elif turns.left is not None:
                 line, pid = turns.left
-                self._missing(line, f"a start: {name} was pid {pid} before")
+                self._places.setdefault(line, f"a start: {name} was pid {pid} before")
         limits += [
             f"lines are missing before line {line} ({what}): what they held is not known"
             for line, what in sorted(self._places.items())[:_MAX_FORMS]

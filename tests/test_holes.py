@@ -141,30 +141,3 @@ def test_records_of_collectors_give_the_same_verdict(name: str) -> None:
         want, got = examined(log), examined(data.encode())
 
         assert [verdict(b[0]) for b in got] == [verdict(a[0]) for a in want], case.name
-
-
-def test_start_that_is_missing_is_told_by_the_pid() -> None:
-    log = text(
-        started(),
-        raw("APIServer", "INFO:     Application startup complete.", pid=7),
-        logged("APIServer", "Resolved architecture: A", pid=7),
-        logged("APIServer", "Resolved architecture: B", pid=412),
-    )
-    found = diagnose(log)
-
-    assert "middle" in found.source.truncated
-    assert any("was pid 7 before" in one for one in found.limits)
-
-
-def test_hostile_log_has_bounded_holes() -> None:
-    notes = ["[...]"] * 3000
-    pids = [
-        line
-        for pid in range(3000)
-        for line in logged("APIServer", "Resolved architecture: X", pid=pid)
-    ]
-    log = text(started(), notes, pids).encode()
-    (found, _, evidence) = examined(log)[-1]
-
-    assert len(evidence.context.holes) <= 256
-    assert len(found.limits) < 40
