@@ -18,7 +18,6 @@ from forensics import facts, times, tracebacks
 from forensics.engines import DIALECTS, ENGINES, Dialect, Metrics, Signal
 from forensics.engines.generic import in_request
 from forensics.envelopes import Block, Quiet
-from forensics.holes import FRAME, LEFT_OUT, Holes, Missing
 from forensics.model import (
     Context,
     Evidence,
@@ -82,7 +81,6 @@ class Wanted(Struct, frozen=True):
         signals: Pattern index to the signals that use it, with their dialects.
         rules: Indices that rules use.
         structure: Indices at which a traceback may begin.
-        left_out: Indices of lines that say that others were left out.
         statistics: Texts that mark a line of running statistics.
     """
 
@@ -91,7 +89,6 @@ class Wanted(Struct, frozen=True):
     signals: dict[int, tuple[tuple[Dialect, Signal], ...]]
     rules: frozenset[int]
     structure: frozenset[int]
-    left_out: frozenset[int]
     statistics: tuple[str, ...]
 
 
@@ -100,8 +97,7 @@ def wanted(rule_patterns: Iterable[str]) -> Wanted:
     index: dict[str, int] = {}
     finds: dict[int, str] = {}
     signals: dict[int, list[tuple[Dialect, Signal]]] = {}
-    structure = [index.setdefault(p, len(index)) for p in (HEADER_PATTERN, tracebacks.BARE, FRAME)]
-    left_out = [index.setdefault(p, len(index)) for p in LEFT_OUT]
+    structure = [index.setdefault(p, len(index)) for p in (HEADER_PATTERN, tracebacks.BARE)]
     for dialect in DIALECTS:
         for signal in dialect.signals:
             number = index.setdefault(signal.pattern, len(index))
@@ -115,7 +111,6 @@ def wanted(rule_patterns: Iterable[str]) -> Wanted:
         signals={k: tuple(v) for k, v in signals.items()},
         rules=rules,
         structure=frozenset(structure),
-        left_out=frozenset(left_out),
         statistics=tuple(
             s.find for d in DIALECTS for s in d.signals if s.kind == "statistics" and s.find
         ),
@@ -175,8 +170,6 @@ class Builder:
         self._ready: dict[str, int] = {}
         self._seen_signals: dict[tuple[str, str, str], int] = {}
         self._assembler = tracebacks.Assembler()
-        self._holes = Holes()
-        self._begin: int | None = None
         self._exceptions: list[ExceptionEvent] = []
         self._folded: dict[tuple[str, str, str | None], int] = {}
         self._by_number: dict[int, int] = {}
@@ -204,7 +197,6 @@ class Builder:
             candidates: (offset, pattern index) by offset, as a finder gives them.
         """
         text = block.text
-        self._begin = block.first_line if self._begin is None else self._begin
         cursor, ahead = _Cursor(block), _Cursor(block)
         self._remember(block)
         walked = self._walk(ahead, 0) if self._walking else 0
@@ -285,8 +277,6 @@ class Builder:
             return walked
         number = cursor.line(start)
         record = understand(raw, number, cursor.time(start))
-        noted = start >= walked and not found.isdisjoint(self._wants.left_out)
-        self._holes.line(record, raw, noted=noted)
         begins = False
         for index in sorted(found):
             pattern = self._wants.patterns[index]
@@ -328,7 +318,6 @@ class Builder:
                 self._numbers.setdefault(name, _Series([])).add(record.line, number)
         if signal.kind == "milestone" and signal.name == dialect.ready:
             self._ready[dialect.name] = record.line
-            self._holes.ready()
         key = (dialect.name, signal.kind, signal.name)
         seen = self._seen_signals[key] = self._seen_signals.get(key, 0) + 1
         once = signal.kind in {"milestone", "statistics"}
@@ -367,7 +356,6 @@ class Builder:
 
     def _exception(self, one: tracebacks.Raised) -> None:
         record = one.record
-        self._holes.raised(one, self._begin or 1)
         process, depth = self._whose(one)
         first_line = one.message.split("\n", 1)[0]
         key = (one.type, first_line[:300], process)
@@ -586,8 +574,6 @@ class Builder:
             self._signals = [replace(s, record=_dated(s.record, written)) for s in self._signals]
         self._collect(self._assembler.finish())
         self._exceptions = _in_order(self._exceptions)
-        missing = Missing() if context.whole else self._holes.finish(self._assembler.unended)
-        context = replace(context, holes=tuple(sorted({*context.holes, *missing.lines})))
         dialect = self._engine()
         engine = dialect.name if dialect else None
         signals = tuple(
@@ -612,10 +598,6 @@ class Builder:
             truncated.append("head")
         if ending == "cut" and not context.whole and "tail" not in truncated:
             truncated.append("tail")
-        if missing.lines and "middle" not in truncated:
-            truncated.append("middle")
-        if missing.width is not None:
-            truncated.append("lines")
         return Evidence(
             source=replace(source, lines=source.lines or lines, truncated=truncated),
             run=run,
@@ -645,9 +627,7 @@ class Builder:
             tail_complete=tail,
             last=self._last,
             excerpts=self._excerpts,
-            limits=(*self._limits, *missing.limits),
-            cut_at=missing.width,
-            mixed=self._holes.mixed and not context.whole,
+            limits=tuple(text for text in self._limits),
             answered=tuple(self._answered),
             timed=_dated(self._timed, written) if self._timed and written else self._timed,
         )

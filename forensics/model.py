@@ -316,8 +316,6 @@ class Evidence(Struct, frozen=True):
         timed: The last line that has a time.
         excerpts: Neighbours of lines that may be quoted.
         limits: What could not be known.
-        cut_at: Length in bytes at which its lines are cut, None where they are whole.
-        mixed: Whether more than one server printed it.
     """
 
     source: Source
@@ -341,8 +339,6 @@ class Evidence(Struct, frozen=True):
     limits: tuple[str, ...]
     answered: tuple[int, ...] = ()
     timed: Record | None = None
-    cut_at: int | None = None
-    mixed: bool = False
 
 
 class Failure(Struct, frozen=True):

@@ -73,28 +73,17 @@ class Raised(Struct):
     extra: list[tuple[int, str, str]]
     number: int = 0
     in_group: bool = False
-    first_frame: int | None = None
-
-
-class Unended(Struct, frozen=True):
-    """A traceback whose exception line never came; `line` is the last of it."""
-
-    line: int
-    process: str | None
-    pid: int | None
 
 
 class _Open(Struct):
-    """A traceback whose exception line has not come yet; without a header its head is missing."""
+    """A traceback whose exception line has not come yet."""
 
-    header: int | None
+    header: int
     frames: list[Frame]
     relation: Literal["cause", "context"] | None
     cause: int | None
     in_group: bool
     strangers: int = 0
-    first_frame: int | None = None
-    last: int = 0
 
 
 class _Stream(Struct):
@@ -122,7 +111,6 @@ class Assembler:
         self._fed = 0
         self._active = 0
         self._done: list[Raised] = []
-        self.unended: list[Unended] = []
 
     @property
     def busy(self) -> bool:
@@ -134,7 +122,11 @@ class Assembler:
         self._fed += 1
         if record.kind in {"access", "request", "dump"}:
             return
-        key = _key(record)
+        key = _RAW
+        if record.origin is not None:
+            key = (record.process, record.pid, record.origin, record.level, record.clock)
+        elif record.process is not None:
+            key = (record.process, record.pid, None, None, None)
         if record.spills:
             # A new message begins, whose further lines look like raw output.
             key = _RAW
@@ -147,12 +139,11 @@ class Assembler:
         stream = self._streams.get(key)
         if body.rstrip().endswith(HEADER):
             self._header(self._stream(key), record, in_group=in_group)
-        elif _is_idle(stream) and _FRAME.match(body):
-            self._headless(self._stream(key), record, body, in_group=in_group)
-        elif stream is not None:
+        elif stream is None:
+            if self._is_bare(record, body):
+                self._raise(self._stream(key), record, body, None)
+        else:
             self._continue(stream, record, body)
-        elif self._is_bare(record, body):
-            self._raise(self._stream(key), record, body, None)
 
     def take(self) -> list[Raised]:
         """Return the exceptions finished since the last call."""
@@ -161,14 +152,8 @@ class Assembler:
 
     def finish(self) -> list[Raised]:
         """Close everything and return the exceptions finished since the last `take`."""
-        for key, stream in self._streams.items():
+        for stream in self._streams.values():
             self._close(stream)
-            if key[2] is not None:  # a logger's record is whole or was cut
-                self.unended += [
-                    Unended(one.last, key[0], key[1])
-                    for one in stream.open
-                    if one.header is not None and len(self.unended) < _MAX_STREAMS
-                ]
         self._streams.clear()
         return self.take()
 
@@ -192,25 +177,12 @@ class Assembler:
         if record.spills or cause is None:
             stream.owner = record if record.spills else None
         stream.open.append(
-            _Open(
-                record.line,
-                [],
-                stream.relation if cause is not None else None,
-                cause,
-                in_group,
-                last=record.line,
-            )
+            _Open(record.line, [], stream.relation if cause is not None else None, cause, in_group)
         )
         stream.relation = None
         if len(stream.open) > _MAX_OPEN:
             stream.open.pop(0)
         self._touch(400)
-
-    def _headless(self, stream: _Stream, record: Record, body: str, *, in_group: bool) -> None:
-        """Take the first frame that is left of a traceback whose head is missing."""
-        stream.owner = stream.relation = None
-        stream.open.append(_Open(None, [], None, None, in_group, first_frame=record.line))
-        self._inside(stream, record, body)
 
     def _continue(self, stream: _Stream, record: Record, body: str) -> None:
         text = body.strip()
@@ -230,7 +202,6 @@ class Assembler:
         """Take a line that comes between a header and its exception."""
         current = stream.open[-1]
         frame = _FRAME.match(body)
-        current.last = record.line
         if frame:
             current.strangers = 0
             if len(current.frames) < _MAX_FRAMES:
@@ -238,14 +209,9 @@ class Assembler:
             self._touch(60)
         elif body[:1].isspace() or not body or _RULE.match(body):
             self._touch(20)
-        elif self._ends(record, body) and (
-            current.header is not None or self._is_bare(record, body)
-        ):
+        elif self._ends(record, body):
             stream.open.pop()
             self._raise(stream, record, body, current)
-        elif current.header is None:
-            # Stacks are printed for other reasons, too: only an exception line proves it was one.
-            stream.open.pop()
         else:
             current.strangers += 1
             if current.strangers > _MAX_STRANGERS:
@@ -285,7 +251,6 @@ class Assembler:
             extra=[],
             number=self._count,
             in_group=opened.in_group if opened else False,
-            first_frame=opened.first_frame if opened else None,
         )
         self._count += 1
         stream.collecting, stream.last, stream.relation, stream.blank = (
@@ -327,20 +292,6 @@ class Assembler:
         while raised.extra and not raised.extra[-1][2].strip():
             raised.extra.pop()
         self._done.append(raised)
-
-
-def _key(record: Record) -> Key:
-    """Return what tells the lines of one message, or of one process's raw output, from others."""
-    if record.origin is not None:
-        return (record.process, record.pid, record.origin, record.level, record.clock)
-    if record.process is not None:
-        return (record.process, record.pid, None, None, None)
-    return _RAW
-
-
-def _is_idle(stream: _Stream | None) -> bool:
-    """Say whether no traceback is open and no message goes on."""
-    return stream is None or not (stream.open or stream.collecting)
 
 
 def _announces(raised: Raised | None) -> bool:

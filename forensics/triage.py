@@ -331,10 +331,7 @@ def _findings(
     found = [
         # What is first behind a hole may follow from what stood in it.
         replace(f, confidence=round(f.confidence * BLIND, 3))
-        if judgement.blind
-        or evidence.mixed
-        or (holes and f.evidence and f.evidence[0].line >= holes[0])
-        or _cut(f, evidence.cut_at)
+        if judgement.blind or (holes and f.evidence and f.evidence[0].line >= holes[0])
         else f
         for f in found
     ]
@@ -349,11 +346,6 @@ def _findings(
             ),
         )
     )
-
-
-def _cut(finding: Finding, width: int | None) -> bool:
-    """Say whether a cited line ends where lines are cut: what tells may have stood beyond."""
-    return width is not None and any(len(c.text.encode()) >= width for c in finding.evidence)
 
 
 def _failure_line(

@@ -26,18 +26,6 @@ _BYTE = 256
 _SECONDS, _DIGITS, _NANOSECONDS = 19, 20, 16
 #: A head of this size was cut from a longer log: its last line may be half of one.
 _LONG_HEAD = 32_768
-#: What collectors say beside a line; one of it tells their records from objects a program prints.
-_MARKS = (
-    "timestamp",
-    "time",
-    "@timestamp",
-    "date",
-    "container_id",
-    "container_name",
-    "kubernetes",
-    "source_type",
-    "labels",
-)
 _ENDS = methodcaller("endswith", "\n")
 
 
@@ -271,12 +259,7 @@ def _lines_of(record: dict[str, Any]) -> list[tuple[str, str | None]]:
         None,
     )
     text = next(
-        (
-            record[k]
-            for k in ("line", "log", "message", "textPayload")
-            if isinstance(record.get(k), str)
-        ),
-        None,
+        (record[k] for k in ("line", "log", "message") if isinstance(record.get(k), str)), None
     )
     return [] if text is None else [(text, at)]
 
@@ -345,7 +328,12 @@ def _is_journal(head: bytes) -> bool:
 def _is_shipper(head: bytes) -> bool:
     objects = _objects(head)
     return bool(objects) and all(
-        "levelname" not in o and _lines_of(o) and ("values" in o or any(k in o for k in _MARKS))
+        "levelname" not in o
+        and _lines_of(o)
+        and (
+            "values" in o
+            or any(k in o for k in ("timestamp", "time", "@timestamp", "date", "container_id"))
+        )
         for o in objects
     )
 
