@@ -40,13 +40,16 @@ class Cri:
         """
         if self._tty:
             return b"".join(self._terminal(data) for _, data in pieces)
-        out = []
+        out: list[bytes] = []
+        add = out.append
         for stream, data in pieces:
             # By far most pieces: nine digits, and one line feed, at the end.
             if data[29:31] == b"Z " and data.find(b"\n") == len(data) - 1:
-                out += [data[:31], _WHOLE[stream], data[31:]]
+                add(data[:31])
+                add(_WHOLE[stream])
+                add(data[31:])
             else:
-                out.append(self._line(stream, data))
+                add(self._line(stream, data))
         return b"".join(out)
 
     def _line(self, stream: str, data: bytes) -> bytes:

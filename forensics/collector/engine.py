@@ -11,6 +11,7 @@ import getpass
 import json
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,7 @@ _TIMEOUT_S = 60
 _OLDEST = "1.24"
 _PIECE = 1 << 20
 _HEAD = 8
+_SIZE = struct.Struct(">I")
 _STREAMS = {0: "stdout", 1: "stdout", 2: "stderr"}
 _GONE = frozenset({404, 409})
 #: The line end behind the bytes of a chunk.
@@ -114,6 +116,9 @@ class Engine:
             client.trust_env = False
         if wanted.startswith("unix://"):
             client.mount("http+docker://", _Adapter(f"http+{wanted}", _TIMEOUT_S))
+            streams = _Adapter(f"http+{wanted}", _TIMEOUT_S)
+            streams.streams = True
+            client.mount("http+docker+stream://", streams)
         try:
             return cls(client, wanted)
         except BaseException:
@@ -307,7 +312,10 @@ class Engine:
         stream: bool = False,
     ) -> Any:  # noqa: ANN401 - as above
         version = f"/v{self.api_version}" if self.api_version else ""
-        url = f"{self._client.base_url}{version}{path}"
+        base = self._client.base_url
+        if stream and base.startswith("http+docker://localhost"):
+            base = base.replace("http+docker://", "http+docker+stream://", 1)
+        url = f"{base}{version}{path}"
         try:
             # Connecting always has a limit; a stream may be silent for as long as it likes.
             return self._client.request(
@@ -329,13 +337,29 @@ class _Connection(UnixHTTPConnection):
         self.sock = _socket(self.unix_socket, self.timeout)
 
 
+class _Plain(_Connection):
+    """A connection for one stream: in HTTP/1.0 it comes as it is, in no chunks."""
+
+    _http_vsn, _http_vsn_str = 10, "HTTP/1.0"
+
+
 class _Pool(UnixHTTPConnectionPool):
+    streams = False
+
     def _new_conn(self) -> _Connection:  # type: ignore[override]
-        return _Connection(self.base_url, self.socket_path, _TIMEOUT_S)
+        return (_Plain if self.streams else _Connection)(
+            self.base_url, self.socket_path, _TIMEOUT_S
+        )
 
 
 class _Adapter(UnixHTTPAdapter):
-    """The SDK's own adapter, with our connections."""
+    """The SDK's own adapter, with our connections.
+
+    Attributes:
+        streams: Whether each connection is for one stream.
+    """
+
+    streams = False
 
     def get_connection(self, url: str | bytes, proxies: Any = None) -> _Pool:  # noqa: ANN401 - SDK's
         del proxies  # a socket has none
@@ -343,6 +367,7 @@ class _Adapter(UnixHTTPAdapter):
             pool: _Pool | None = self.pools.get(url)
             if pool is None:
                 pool = _Pool(str(url), self.socket_path, self.timeout, maxsize=self.max_pool_size)
+                pool.streams = self.streams
                 self.pools[url] = pool
         return pool
 
@@ -373,7 +398,9 @@ class _Stream:
         # Each line of a log is a chunk of its own: http.client would read them one by one.
         self._chunks = _Chunked() if found.chunked else None
         self._file = found.fp if found.chunked else found
-        self._socket = getattr(getattr(response.raw, "_connection", None), "sock", None)
+        # The connection itself has let go of its socket where the answer is all that it is for.
+        own = getattr(getattr(found.fp, "raw", None), "_sock", None)
+        self._socket = own or getattr(getattr(response.raw, "_connection", None), "sock", None)
         self.closed = False
         if self._socket is not None:
             self._socket.settimeout(None)  # a container may be silent for days
@@ -499,13 +526,14 @@ class Chunks(_Stream):
 
 def _frames(data: bytes) -> tuple[list[tuple[str, bytes]], bytes]:
     """Cut bytes into frames (stream, three zeros, size in four bytes, text); return the rest."""
-    found = []
+    found: list[tuple[str, bytes]] = []
+    add, size_of, name_of = found.append, _SIZE.unpack_from, _STREAMS.get
     place, size = 0, len(data)
     while place + _HEAD <= size:
-        end = place + _HEAD + int.from_bytes(data[place + 4 : place + _HEAD], "big")
+        end = place + _HEAD + size_of(data, place + 4)[0]
         if end > size:
             break
-        found.append((_STREAMS.get(data[place], "stdout"), data[place + _HEAD : end]))
+        add((name_of(data[place], "stdout"), data[place + _HEAD : end]))
         place = end
     return found, data[place:]
 
