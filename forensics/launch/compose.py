@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from forensics.launch import commandline, quoting, yamltext
 from forensics.launch.common import Beside, model_of, nothing_beside, read_env_file
 from forensics.launch.forms import same_thing
@@ -270,8 +272,19 @@ def read(text: str, name: str, beside: Beside = nothing_beside) -> list[ComposeF
             for entry in entries(get(root, "services"))
             if get(entry.node, "image") or get(entry.node, "command")
         ]
-    known = [f for f in forms if f.launch.program is not None]
-    return known or forms
+    known = [f for f in forms if f.launch.program is not None] or forms
+    told = {f.launch.service for f in known}
+    unread = [
+        entry.key
+        for root in yamltext.documents(text, name)
+        for entry in entries(get(root, "services"))
+        if get(entry.node, "extends") is not None and entry.key not in told
+    ]
+    if unread:
+        limit = f"not checked, since `extends` is not read: {', '.join(unread)}"
+        for form in known:
+            form.launch = replace(form.launch, limits=(*form.launch.limits, limit))
+    return known
 
 
 def _service(
