@@ -58,10 +58,16 @@ class Watched:
         """Yield the ids of its processes that copy (the one that diagnoses comes afterwards)."""
         yield self.process.pid
         tasks = Path(f"/proc/{self.process.pid}/task")
+        own = Path(f"/proc/{self.process.pid}/cmdline").read_bytes()
         for task in tasks.iterdir():
-            for child in (task / "children").read_text().split():
+            children: list[str] = []
+            with suppress(OSError):  # a thread that has ended meanwhile
+                children = (task / "children").read_text().split()
+            for child in children:
                 with suppress(OSError):
-                    if b"judge" not in Path(f"/proc/{child}/cmdline").read_bytes():
+                    command = Path(f"/proc/{child}/cmdline").read_bytes()
+                    # A child that is still a copy of its parent has that one's memory, not its own.
+                    if b"judge" not in command and command != own:
                         yield int(child)
 
     def cpu(self) -> float:
@@ -86,6 +92,12 @@ def flood(engine: Dockerd, lines: int, *options: str) -> str:
     """Start a container that writes so many lines at once; return its id."""
     script = f"awk 'BEGIN {{ for (i = 1; i <= {lines}; i++) print \"{LINE}\" i }}'"
     return engine.run(script, *options)
+
+
+def _emptied(engine: Dockerd) -> None:
+    """Remove all containers: a new watcher would collect their logs, too, while it is measured."""
+    if found := engine.docker("ps", "--all", "--quiet").stdout.decode().split():
+        engine.docker("rm", "--force", *found)
 
 
 @contextmanager
@@ -138,6 +150,7 @@ def measured(size: int) -> dict[str, Any]:
                 "cpu_s": cpu, "mb_per_cpu_s": raw / 1e6 / cpu, "peak_bytes": watcher.peak,
                 "missing": _missing(archive, lines),
             }  # fmt: skip
+        _emptied(engine)
         # The driver `local` has no file that is read, and no rotation below its own 100 MB.
         options = ("--log-driver", "local", "--log-opt", "max-size=10g")
         with tempfile.NamedTemporaryFile(prefix="bench-") as out:
@@ -155,6 +168,7 @@ def measured(size: int) -> dict[str, Any]:
                 - used.children_user
                 - used.children_system
             )
+        _emptied(engine)
         with _watched(engine) as (watcher, archive):
             before = watcher.cpu()
             began = time.time()
