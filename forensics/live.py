@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from forensics import inspection
+from forensics.cri import Cri
 from forensics.errors import SourceError
 from forensics.model import Context
 from forensics.sources import LIVE, Opened, opened_stream
 from forensics.unpacking import DEFAULT, Limits, Lines
 
+if TYPE_CHECKING:
+    from forensics.containers import Chunks, Engine
+
 DOCKER, JOURNAL = LIVE
-_TIMEOUT_S = 60
 
 
 def is_live(name: str) -> bool:
@@ -74,60 +77,76 @@ def follow_live(name: str) -> tuple[IO[bytes], Context]:
     return cast("IO[bytes]", stream), Context(running=True)
 
 
-class _Chunks:
-    """What an iterator gives, as a stream."""
+class _Told:
+    """A container's log as CRI lines, as a stream.
 
-    def __init__(self, chunks: Iterator[bytes], *owners: Any) -> None:  # noqa: ANN401 - they close
-        self._chunks, self._owners = chunks, owners
+    Args:
+        engine: Closed with the stream.
+        chunks: What the engine tells.
+        tty: Whether the container has a terminal.
+    """
+
+    def __init__(self, engine: Engine, chunks: Chunks, *, tty: bool) -> None:
+        self._engine, self._chunks = engine, chunks
+        self._lines = self._read(Cri(tty=tty))
+        self._data, self._place, self._closed = b"", 0, False
 
     def read(self, size: int) -> bytes:
-        del size  # an engine's pieces are small
-        try:
-            return next((chunk for chunk in self._chunks if chunk), b"")
-        except Exception as error:  # noqa: BLE001 - the engine's client has many
-            raise OSError(str(error)) from None
+        if self._place == len(self._data):
+            self._data, self._place = next(self._lines, b""), 0
+        data = self._data[self._place : self._place + size]
+        self._place += len(data)
+        return data
+
+    def _read(self, cri: Cri) -> Iterator[bytes]:
+        for batch in self._chunks.batches():
+            if lines := cri.lines(batch):
+                yield lines
+        if rest := cri.rest():
+            yield rest
+        # A log that ends with its engine ends like any other: only asking tells them apart.
+        if not self._closed and not self._engine.ping():
+            raise OSError("the container engine went away before the log's end")
 
     def close(self) -> None:
-        for owner in self._owners:
-            owner.close()
+        self._closed = True
+        self._chunks.close()
+        self._engine.close()
 
 
 def _container(name: str, wanted: str, *, follow: bool = False) -> tuple[IO[bytes], Context]:
-    import docker
-    from docker.errors import APIError, DockerException, NotFound
-    from requests.exceptions import RequestException
+    from forensics.containers import Engine, EngineError, Gone
 
     try:
-        client = docker.from_env(timeout=_TIMEOUT_S)
-    except DockerException as error:
-        raise SourceError("the container engine cannot be reached", _why(error)) from None
+        engine = Engine.connect()
+    except EngineError as error:
+        raise SourceError(error.message, error.hint) from None
     try:
-        container = client.containers.get(wanted)
-        context = inspection.read(json.dumps(container.attrs).encode(), name)
-        if follow:
-            # A server without work is silent for hours.
-            client.api.timeout = None  # type: ignore[assignment]
-        chunks = container.logs(stream=True, follow=follow, timestamps=True)
-        return cast("IO[bytes]", Lines(_Chunks(iter(chunks), chunks, client))), context
-    except NotFound:
-        client.close()
+        return _log_of(engine, name, wanted, follow=follow)
+    except Gone:
+        engine.close()
         raise SourceError(
             f"there is no container {wanted}", "`docker ps --all` lists those that exist"
         ) from None
-    except APIError as error:
-        client.close()
-        raise SourceError(f"{name} cannot be read", _why(error)) from None
-    except (DockerException, RequestException) as error:
-        client.close()
-        raise SourceError("the container engine cannot be reached", _why(error)) from None
+    except EngineError as error:
+        engine.close()
+        raise SourceError(f"{name} cannot be read", error.hint or error.message) from None
     except BaseException:
-        client.close()
+        engine.close()
         raise
 
 
-def _why(error: Exception) -> str:
-    text = getattr(error, "explanation", None) or str(error)
-    return str(text).strip().split("\n", 1)[0][:300]
+def _log_of(engine: Engine, name: str, wanted: str, *, follow: bool) -> tuple[IO[bytes], Context]:
+    from forensics.containers import Gone
+
+    state = engine.inspect(wanted) if wanted else None
+    if state is None:
+        raise Gone(f"container {wanted} is gone")
+    context = inspection.read(json.dumps(state).encode(), name)
+    config = state.get("Config")
+    tty = isinstance(config, dict) and config.get("Tty") is True
+    chunks = engine.logs(str(state.get("Id") or wanted), tty=tty, follow=follow)
+    return cast("IO[bytes]", Lines(_Told(engine, chunks, tty=tty))), context
 
 
 class _Journal:

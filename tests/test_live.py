@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,10 @@ import pytest
 
 from forensics.analysis import examine, examine_all
 from forensics.errors import SourceError
-from forensics.live import open_live
+from forensics.live import follow_live, open_live
 from tests import wraps
+from tests.engines import engine_of
+from tests.podmans import podman_of
 from tests.support import engine, failed_start, shipped, text
 
 LOG = text(failed_start())
@@ -85,7 +88,7 @@ def test_stopped_container_is_read_with_its_state(
 
     assert found.source.kind == "docker"
     assert found.source.name == "docker:broken"
-    assert found.source.envelope == "docker-timestamps"
+    assert found.source.envelope == "cri"
     assert found.run.container == "broken"
     assert found.run.exit_code == 3
     assert found.root_cause is not None
@@ -131,14 +134,135 @@ def test_container_that_does_not_exist_is_one_line(
         open_live("docker:nobody")
 
 
-# The engine's own client leaves the socket open on which it could not connect.
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_engine_out_of_reach_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+def told(name: str) -> bytes:
+    """Return the text of a source that is open_live's."""
+    opened, _ = open_live(name)
+    try:
+        return b"".join(opened.runs())
+    finally:
+        opened.file.close()
 
-    with pytest.raises(SourceError, match="the container engine cannot be reached"):
+
+@pytest.mark.docker
+def test_long_lines_of_both_streams_stay_apart(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine cuts at 16 KiB: in the middle of one stream's line stands the other's."""
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    script = (
+        "busybox head -c 40000 /dev/zero | busybox tr '\\0' x; busybox sleep 1; "
+        "echo between >&2; busybox sleep 1; echo; echo last"
+    )
+    run = ["run", "--name", "mixed", "--network", "none", "server:test", "/bin/sh", "-c", script]
+    _docker(docker_host, *run)
+
+    pieces = [line.split(b" ", 3) for line in told("docker:mixed").splitlines()]
+
+    for stream, said in ((b"stdout", b"x" * 40_000 + b"last"), (b"stderr", b"between")):
+        assert b"".join(piece[3] for piece in pieces if piece[1] == stream) == said
+    ends = [piece[2] for piece in pieces if piece[1] == b"stdout"]
+    assert ends == [b"P", b"P", b"F", b"F"]
+
+
+@pytest.mark.docker
+def test_a_long_line_of_a_terminal_is_one(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    script = "busybox head -c 40000 /dev/zero | busybox tr '\\0' x; echo; printf end"
+    run = ["run", "-t", "--name", "term", "--network", "none", "server:test", "/bin/sh", "-c"]
+    _docker(docker_host, *run, script)
+
+    lines = told("docker:term").splitlines()
+
+    assert [line.split(b" ", 3)[3] for line in lines] == [b"x" * 40_000, b"end"]
+
+
+@pytest.mark.docker
+def test_a_driver_that_keeps_nothing_is_one_line(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    run = ["run", "--name", "unkept", "--log-driver", "none", "--network", "none", "server:test"]
+    _docker(docker_host, *run, "/bin/sh", "-c", "echo lost")
+
+    with pytest.raises(SourceError, match=r"docker:unkept cannot be read: .*not support reading"):
+        open_live("docker:unkept")
+
+
+@pytest.mark.docker
+def test_podmans_log_is_known_by_its_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its engine's API tells whole seconds, which `docker logs -t` never does."""
+    with podman_of() as podman:
+        monkeypatch.setenv("DOCKER_HOST", podman.host)
+        podman.run("i=0; while [ $i -lt 9 ]; do echo line $i; i=$((i+1)); done", "--name", "nine")
+        podman.podman("wait", "nine")
+
+        found = examine("docker:nine", engine())[0]
+        lines = told("docker:nine").splitlines()
+
+    assert found.source.envelope == "cri"
+    said = b"".join(line.split(b" ", 3)[3] + b"\n" * (b" F " in line) for line in lines)
+    assert said == b"".join(b"line %d\n" % n for n in range(9))
+
+
+@pytest.mark.docker
+def test_an_engine_that_dies_is_not_the_end_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine_of() as dockerd:
+        monkeypatch.setenv("DOCKER_HOST", dockerd.host)
+        name = dockerd.run("echo begun; sleep 600")
+        stream, context = follow_live(f"docker:{name}")
+        try:
+            assert context.running
+            assert stream.read(4096).endswith(b" stdout F begun\n")
+            dockerd.stop(signal.SIGKILL)
+            with pytest.raises(OSError, match="the container engine went away"):
+                stream.read(4096)
+        finally:
+            stream.close()
+
+
+@pytest.mark.docker
+def test_following_ends_without_error_where_it_is_closed(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    run = ["run", "-d", "--name", "closed", "--network", "none", "server:test", "/bin/sh", "-c"]
+    _docker(docker_host, *run, "echo begun; busybox sleep 600")
+    stream, _ = follow_live("docker:closed")
+    assert stream.read(4096).endswith(b" begun\n")
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(stream.read(4096)))
+    reader.start()
+
+    stream.close()
+
+    reader.join(60)
+    assert not reader.is_alive()
+    assert found == [b""]
+    _docker(docker_host, "rm", "-f", "closed")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("unix://{}/none", r"there is no container engine at .*/none: is it installed and running"),
+        ("tcp://127.0.0.1:1", "does not answer: it has crashed, or is not running"),
+        ("foo://x", "Invalid bind address protocol: foo://x"),
+        ("ssh://nobody@127.0.0.1", "needs an ssh client: pip install"),
+    ],
+)
+def test_engine_out_of_reach_is_one_line(
+    host: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_HOST", host.format(tmp_path))
+
+    with pytest.raises(SourceError, match=why) as found:
         open_live("docker:any")
-    gc.collect()
+
+    assert "\n" not in str(found.value)
 
 
 def journalctl(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,9 @@ from forensics.archive.model import Completeness, Gap
 from forensics.archive.writer import RunWriter
 from forensics.collector import records
 from forensics.collector.clock import nanoseconds, now_text, text_of
-from forensics.collector.cri import Cri
 from forensics.collector.engine import Engine, EngineError, Gone, LogsUnreadable
 from forensics.collector.rotation import rotation_of
+from forensics.cri import Cri
 
 #: Lines of two streams may be filed in another order than their times say, by less than this.
 OVERLAP_NS = 1_000_000_000

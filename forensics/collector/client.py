@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from forensics.archive.model import EngineFacts
 from forensics.collector.clock import text_of
-from forensics.collector.cri import Cri
 from forensics.collector.engine import Engine, EngineError, Gone, LogsUnreadable
+from forensics.cri import Cri
 
 _SECOND = 1_000_000_000
 _LIMIT_S = 120

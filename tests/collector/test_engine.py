@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forensics.collector.engine import Chunks, Engine, EngineError, Gone, LogsUnreadable, _Chunked
+from forensics.collector.engine import Chunks, Engine, EngineError, Gone, LogsUnreadable
+from forensics.containers import _Chunked
 from tests.engines import Dockerd, engine_of, wait_for
 
 

@@ -94,7 +94,7 @@ def test_a_running_container_is_followed_to_its_end(
     )  # fmt: skip
     found = json.loads(done.stdout)
     assert found["source"]["kind"] == "docker"
-    assert found["source"]["envelope"] == "docker-timestamps"
+    assert found["source"]["envelope"] == "cri"
     assert found["speculative"]["windows"] == 8
     assert found["speculative"]["first_at"] is not None
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forensics.collector.cri import Cri
+from forensics.cri import Cri
 from forensics.envelopes import pipeline
 
 STAMP = b"2026-12-01T02:15:59.123456789Z"
