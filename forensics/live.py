@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, cast
 
 from forensics import inspection
-from forensics.cri import Cri
+from forensics.containers.cri import Cri
 from forensics.errors import SourceError
 from forensics.model import Context
 from forensics.sources import LIVE, Opened, opened_stream
 from forensics.unpacking import DEFAULT, Limits, Lines
 
 if TYPE_CHECKING:
-    from forensics.containers import Chunks, Engine
+    from forensics.containers.engine import Engine
+    from forensics.containers.streams import Chunks
 
 DOCKER, JOURNAL = LIVE
 
@@ -99,8 +100,8 @@ class _Told:
         return data
 
     def _read(self, cri: Cri) -> Iterator[bytes]:
-        for batch in self._chunks.batches():
-            if lines := cri.lines(batch):
+        for data in self._chunks.blocks():
+            if lines := cri.feed(data):
                 yield lines
         if rest := cri.rest():
             yield rest
@@ -115,7 +116,8 @@ class _Told:
 
 
 def _container(name: str, wanted: str, *, follow: bool = False) -> tuple[IO[bytes], Context]:
-    from forensics.containers import Engine, EngineError, Gone
+    from forensics.containers.engine import Engine
+    from forensics.containers.reach import EngineError, Gone
 
     try:
         engine = Engine.connect()
@@ -137,7 +139,7 @@ def _container(name: str, wanted: str, *, follow: bool = False) -> tuple[IO[byte
 
 
 def _log_of(engine: Engine, name: str, wanted: str, *, follow: bool) -> tuple[IO[bytes], Context]:
-    from forensics.containers import Gone
+    from forensics.containers.reach import Gone
 
     state = engine.inspect(wanted) if wanted else None
     if state is None:

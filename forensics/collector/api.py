@@ -23,7 +23,7 @@ from forensics.collector import records
 from forensics.collector.clock import nanoseconds, now_text, text_of
 from forensics.collector.engine import Engine, EngineError, Gone, LogsUnreadable
 from forensics.collector.rotation import rotation_of
-from forensics.cri import Cri
+from forensics.containers.cri import Cri
 
 #: Lines of two streams may be filed in another order than their times say, by less than this.
 OVERLAP_NS = 1_000_000_000
@@ -169,8 +169,8 @@ class ApiReader:
             )  # fmt: skip
             watcher.start()
             try:
-                for batch in chunks.batches():
-                    self._append(cri.lines(batch))
+                for data in chunks.blocks():
+                    self._append(cri.feed(data))
                 self._append(cri.rest())
             finally:
                 done.set()

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from forensics.archive.model import EngineFacts
 from forensics.collector.clock import text_of
 from forensics.collector.engine import Engine, EngineError, Gone, LogsUnreadable
-from forensics.cri import Cri
+from forensics.containers.cri import Cri
 
 _SECOND = 1_000_000_000
 _LIMIT_S = 120
@@ -116,8 +116,8 @@ class ApiClient:
         cri = Cri(tty=tty)
         moment = f"{since // _SECOND}.{since % _SECOND:09d}" if since else None
         with self._engine.logs(container, tty=tty, follow=False, since=moment) as chunks:
-            for batch in chunks.batches():
-                yield cri.lines(batch)
+            for data in chunks.blocks():
+                yield cri.feed(data)
         yield cri.rest()
 
     def events(self, label: str) -> Iterator[dict[str, Any]]:
@@ -218,7 +218,7 @@ class CommandClient:
             last = b""
             while process.stdout is not None and (data := process.stdout.read1(_PIECE)):  # type: ignore[attr-defined]
                 last = data
-                yield cri.lines([("stdout", data)])
+                yield cri.feed(data)
             yield cri.rest()
             if process.wait():
                 why = last.decode("utf-8", "replace").strip().split("\n")[-1][:300]

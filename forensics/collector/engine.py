@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from forensics import containers
 from forensics.archive.model import EngineFacts
-from forensics.containers import Chunks, EngineError, Events, Gone, LogsUnreadable
+from forensics.containers import engine
+from forensics.containers.reach import EngineError, Gone, LogsUnreadable
+from forensics.containers.streams import Chunks, Events
 
 __all__ = ["Chunks", "Engine", "EngineError", "Events", "Gone", "LogsUnreadable"]
 
 
-class Engine(containers.Engine):
+class Engine(engine.Engine):
     """A connection to an engine; may be used by several threads."""
 
     @property

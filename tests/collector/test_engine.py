@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forensics.collector.engine import Chunks, Engine, EngineError, Gone, LogsUnreadable
-from forensics.containers import _Chunked
+from forensics.containers.streams import _Chunked
 from tests.engines import Dockerd, engine_of, wait_for
 
 

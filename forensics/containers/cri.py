@@ -10,18 +10,22 @@ CRI log format.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import struct
 
 #: Docker has nine digits always, Podman up to nine, and an offset instead of the letter.
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d) ")
 #: So many bytes of text are one piece of the engine's log at most (its own buffer).
 _PIECE = 16 * 1024
-_WHOLE = {"stdout": b"stdout F ", "stderr": b"stderr F "}
+_HEAD, _STDERR = 8, 2
+_SIZE = struct.Struct(">I")
+#: A time of nine digits, and the blank behind it.
+_STAMPED = 31
+_OUT, _ERR = b"stdout F ", b"stderr F "
 _NO_TIME = b"1970-01-01T00:00:00.000000000Z"
 
 
 class Cri:
-    """Makes CRI lines of the pieces of one log.
+    """Makes CRI lines of the engine's answer to a question for one log.
 
     Args:
         tty: Whether the container has a terminal.
@@ -32,24 +36,35 @@ class Cri:
         self._rest = b""
         self._last: dict[str, bytes] = {}
 
-    def lines(self, pieces: Iterable[tuple[str, bytes]]) -> bytes:
-        """Return the lines of pieces, in their order.
+    def feed(self, data: bytes) -> bytes:
+        """Return the lines that end in bytes of the API's answer.
 
         Args:
-            pieces: Stream and bytes, as the API tells them.
+            data: The next ones, cut anywhere: frames (stream, three zeros, size in four bytes,
+                piece), of a terminal its text alone.
         """
         if self._tty:
-            return b"".join(self._terminal(data) for _, data in pieces)
+            return self._terminal(data)
+        if self._rest:
+            data = self._rest + data
         out: list[bytes] = []
-        add = out.append
-        for stream, data in pieces:
+        add, size_of, find = out.append, _SIZE.unpack_from, data.find
+        place, size = 0, len(data)
+        while (begin := place + _HEAD) <= size:
+            end = begin + size_of(data, place + 4)[0]
+            if end > size:
+                break
             # By far most pieces: nine digits, and one line feed, at the end.
-            if data[29:31] == b"Z " and data.find(b"\n") == len(data) - 1:
-                add(data[:31])
-                add(_WHOLE[stream])
-                add(data[31:])
+            text = begin + _STAMPED
+            if data[text - 2 : text] == b"Z " and find(b"\n", text, end) == end - 1:
+                add(data[begin:text])
+                add(_ERR if data[place] == _STDERR else _OUT)
+                add(data[text:end])
             else:
-                add(self._line(stream, data))
+                stream = "stderr" if data[place] == _STDERR else "stdout"
+                add(self._line(stream, data[begin:end]))
+            place = end
+        self._rest = data[place:]
         return b"".join(out)
 
     def _line(self, stream: str, data: bytes) -> bytes:
@@ -87,7 +102,7 @@ class Cri:
     def rest(self) -> bytes:
         """Return what of a terminal's last line has come without its end."""
         text, self._rest = self._rest, b""
-        return self._of_terminal(text) if text else b""
+        return self._of_terminal(text) if text and self._tty else b""
 
 
 def _cri(stamp: bytes, stream: bytes, text: bytes) -> bytes:
