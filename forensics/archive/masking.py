@@ -48,6 +48,8 @@ _KEY_BEGINS = re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----")
 _KEY_ENDS = re.compile(rb"-----END [A-Z ]{0,40}PRIVATE KEY-----")
 #: A line of a private key: in an envelope too only its Base64 is so long without a break.
 _BASE64 = re.compile(rb"[A-Za-z0-9+/=]{16,}")
+#: Line ends stay: what is cut into lines elsewhere stays so.
+_STAR = re.compile(rb"[^\n]")
 _KEY_SIGN = b"PRIVATE KEY-----"
 _MAX_KEY_LINES = 200
 #: A value this short would be found in innocent places.
@@ -83,7 +85,7 @@ class Masker:
         """
         for secret in self._known:
             if secret in data:
-                data = data.replace(secret, b"*" * len(secret))
+                data = data.replace(secret, _STAR.sub(b"*", secret))
         begin = 0 if self._key_lines else data.find(_KEY_SIGN)
         if begin >= 0:
             data = self._key(data, data.rfind(b"\n", 0, begin) + 1)

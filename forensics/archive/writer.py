@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forensics.archive.disk import sync_folder
-from forensics.archive.frames import Frame, FrameFile, frames
+from forensics.archive.frames import Frame, FrameFile, frames, lines_in
 from forensics.archive.masking import Masker
 from forensics.archive.model import LogEnvelope, LogFile, RunRecord
 
@@ -55,7 +55,7 @@ class RunWriter:
         #: What came, and what of it was masked but could not be written yet.
         self._came: list[bytes] = []
         self._masked = b""
-        self._held = 0
+        self._held = self._held_lines = 0
         self._next: dict[str, Any] = {}
         self._unsynced = 0
         now = time.monotonic()
@@ -85,7 +85,9 @@ class RunWriter:
         self._came.append(data)
         self._held += len(data)
         self.size += len(data)
-        self.lines += data.count(b"\n")
+        lines = lines_in(data)
+        self.lines += lines
+        self._held_lines += lines
         self._next = position
         if self._held >= FLUSH_BYTES:
             self.flush()
@@ -107,9 +109,9 @@ class RunWriter:
         if self._held:
             self._masked += self._masker.mask(b"".join(self._came))
             self._came = []
-            self._file.write(self._masked, self._next)
+            self._file.write(self._masked, self._next, self._held_lines)
             self._unsynced += self._held
-            self._masked, self._held = b"", 0
+            self._masked, self._held, self._held_lines = b"", 0, 0
         self._flushed_at = time.monotonic()
         if sync or self._unsynced >= SYNC_BYTES:
             self._sync()
@@ -236,7 +238,7 @@ class _Lines:
         whole, self._rest = text[:end], text[end:]
         if not whole:
             return
-        count = whole.count(b"\n")
+        count = lines_in(whole)
         self._lines += count
         if not self._first:
             self._first = whole[: whole.index(b"\n")]

@@ -393,15 +393,18 @@ class Follower:
                 here = after | {"offset": place} | _checked(piece[:cut])
             if cut and self.writer is not None:
                 self.copied += cut
-                self.lines += piece.count(b"\n", 0, cut)
             elif cut:
                 self.passed += cut
             self._pending = (rest, after) if rest else None
             if cut:
                 self._last = line_ns(piece[piece.rfind(b"\n", 0, cut - 1) + 1 : cut])
             if cut and self.writer is not None:
-                # Also where the disk is full these bytes are held by the writer.
-                self.writer.append(piece[:cut], here)
+                before = self.writer.lines
+                try:
+                    self.writer.append(piece[:cut], here)
+                finally:
+                    # Also where the disk is full these bytes are held by the writer.
+                    self.lines += self.writer.lines - before
             if rest:
                 self._switch(rest[: rest.find(b"\n") + 1] or rest)
 

@@ -94,6 +94,11 @@ def test_values_that_are_known_to_be_secret_are_masked_anywhere() -> None:
     assert masked == b"it said: *************, short\n"
 
 
+def test_a_known_secret_of_several_lines_leaves_their_ends() -> None:
+    masked = Masker(["first line\nsecond line"]).mask(b"it said: first line\nsecond line\n")
+    assert masked == b"it said: **********\n***********\n"
+
+
 @given(st.binary(max_size=400))
 def test_any_bytes_keep_their_number_and_their_lines(data: bytes) -> None:
     masked = Masker().mask(data)
