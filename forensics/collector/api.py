@@ -1,7 +1,8 @@
 """The API tier: the log of one run as the engine tells it, for whatever has no file to read.
 
 Followed from the start on, taken up again after any break from a second before the last line: of
-what comes a second time, as many pieces are left out as are in the archive already. The end of
+what comes a second time, as many pieces are left out as are in the archive already (where the
+engine's clock was set back: of the log from its beginning). The end of
 the stream says nothing (it comes with the end of the container, with the engine's, and with
 nothing at all), so the container is asked, and its log read once more before it counts as whole.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -17,8 +19,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from forensics.archive.disk import DiskFull
+from forensics.archive.frames import frames
 from forensics.archive.model import Completeness, Gap
-from forensics.archive.writer import RunWriter
+from forensics.archive.writer import LOG, RunWriter
 from forensics.collector import records
 from forensics.collector.clock import nanoseconds, now_text, text_of
 from forensics.collector.engine import Engine, EngineError, Gone, LogsUnreadable
@@ -29,6 +32,8 @@ from forensics.containers.cri import Cri
 OVERLAP_NS = 1_000_000_000
 _SECOND = 1_000_000_000
 _RETRY_S, _FULL_S = 0.5, 0.5
+#: A log up to this size is read again as a whole in the end.
+_SMALL = 32 << 20
 #: After its end, lines of a container may still be on their way into its log.
 _SETTLE_S = 0.3
 _LINE = re.compile(rb"(\S+) (stdout|stderr) ([FP]) ?([^\n]*)\n")
@@ -85,11 +90,15 @@ class ApiReader:
         #: What is in the archive from where the engine was asked to begin again: what comes is
         #: compared with it as a whole, and where that fails piece by piece.
         self._tail, self._place = b"", 0
+        self._frames: Iterator[bytes] = iter(())
         self._seen: Counter[Key] = Counter()
         self._overlap = self._heard = 0
         self._until: int | None = None
         self._gaps: list[Gap] = []
         self.last = self._last_written()
+        #: Whether the engine's clock was set back meanwhile: then no time says where to go on.
+        self._back = bool((writer.position or {}).get("back"))
+        self._clock = _clock()
 
     #: Which tier it is of.
     tier = "api"
@@ -158,7 +167,9 @@ class ApiReader:
 
     def _read(self, *, follow: bool) -> int:
         """Read what the engine tells; return how many bytes of it were new."""
-        since = self._begin()
+        # What the engine files under an earlier time than it is asked for, it would not tell.
+        whole = not follow and self._writer.size <= _SMALL
+        since = self._begin(whole=whole)
         cri, before = Cri(tty=self._tty), self._writer.size
         with self._engine.logs(
             self._container, tty=self._tty, follow=follow, since=since
@@ -177,46 +188,64 @@ class ApiReader:
                 watcher.join()
         return self._writer.size - before
 
-    def _begin(self) -> str | None:
+    def _begin(self, *, whole: bool) -> str | None:
         """Return from when on to ask, and note what is in the archive from there on."""
         since = max(self._since, self.last - OVERLAP_NS) if self.last else self._since
-        self._tail, self._seen = self._written(since) if self.last else b"", Counter()
-        self._place, self._overlap = 0, self.last + OVERLAP_NS
+        self._back = self._back or _clock() < self._clock - OVERLAP_NS
+        self._seen, self._frames = Counter(), iter(())
+        self._overlap = self.last + OVERLAP_NS
+        if self._back or whole:
+            self._overlap = 0  # no time says when it is over
+            since, self._frames = self._since, self._whole()
+            self._next_tail()
+        else:
+            self._tail, self._place = self._written(since) if self.last else b"", 0
         return f"{since // _SECOND}.{since % _SECOND:09d}" if since > 0 else None
 
     def _append(self, lines: bytes) -> None:
         """Add CRI lines, less those that are there already or belong to another start."""
         if self._tail:
             lines = self._beyond_tail(lines)
-        if self._seen and _time_of_first(lines) > self._overlap:
+        if self._seen and self._overlap and _time_of_first(lines) > self._overlap:
             self._seen.clear()  # what is left of it will not come again
         if self._seen or self._until is not None:
             lines = b"".join(self._new(lines))
         if not lines:
             return
-        self.last = max(self.last, _time_of_last(lines))
+        newest = _time_of_last(lines)
+        self._back = self._back or newest < self.last - OVERLAP_NS
+        self.last = max(self.last, newest)
+        position: dict[str, Any] = {"last": text_of(self.last) if self.last else None}
         with self._lock:
             try:
-                self._writer.append(lines, {"last": text_of(self.last) if self.last else None})
+                self._writer.append(lines, position | ({"back": True} if self._back else {}))
             except DiskFull:
                 self._flushed()
 
     def _beyond_tail(self, lines: bytes) -> bytes:
         """Return what of lines is not the archive's tail, as far as both are the same."""
-        tail, place = self._tail, self._place
-        if tail.startswith(lines, place):
-            self._place += len(lines)
-            if self._place == len(tail):
-                self._tail = b""
-            return b""
-        rest = len(tail) - place
-        if rest < len(lines) and tail.endswith(lines[:rest], place):
-            self._tail = b""
-            return lines[rest:]
-        # Another order, or a masked secret: piece by piece, then.
-        self._seen = Counter(_key(found) for found in _LINE.finditer(tail, place))
-        self._tail = b""
+        while self._tail and lines:
+            tail, place = self._tail, self._place
+            if tail.startswith(lines, place):
+                self._place += len(lines)
+                if self._place == len(tail):
+                    self._next_tail()
+                return b""
+            rest = len(tail) - place
+            if rest < len(lines) and tail.endswith(lines[:rest], place):
+                lines = lines[rest:]
+                self._next_tail()
+                continue
+            # Another order, or a masked secret: piece by piece, then.
+            while self._tail:
+                keys = (_key(found) for found in _LINE.finditer(self._tail, self._place))
+                self._seen.update(keys)
+                self._next_tail()
         return lines
+
+    def _next_tail(self) -> None:
+        """Go on to what of the archive is to be compared next."""
+        self._tail, self._place = next((data for data in self._frames if data), b""), 0
 
     def _new(self, lines: bytes) -> Iterator[bytes]:
         for found in _LINE.finditer(lines):
@@ -251,6 +280,13 @@ class ApiReader:
         while place < len(text) and _time_of_first(text[place : place + 64]) < since:
             place = text.find(b"\n", place) + 1 or len(text)
         return text[place:]
+
+    def _whole(self) -> Iterator[bytes]:
+        """Yield all that is in the archive."""
+        with self._lock:
+            self._flushed()
+        for frame in frames(self._writer.folder / LOG):
+            yield frame.data
 
     def _backwards(self, since: int) -> Iterator[bytes]:
         """Yield the data of frames from the last one back to the first that is wholly older."""
@@ -335,6 +371,11 @@ def _closer(stop: threading.Event, close: Callable[[], None], done: threading.Ev
         if stop.is_set():
             close()
             return
+
+
+def _clock() -> int:
+    """Return what changes only when this machine's clock is set, in nanoseconds."""
+    return time.time_ns() - time.monotonic_ns()
 
 
 def _key(found: re.Match[bytes]) -> Key:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import threading
 import time
 import zlib
@@ -232,14 +233,14 @@ def _checked(before: bytes) -> dict[str, int]:
 
 
 def compressed(folder: Path, container: str) -> list[Path]:
-    """Return a container's compressed log files, the oldest first."""
-    begin = f"{container}-json.log."
-    found = []
-    for path in folder.glob(f"{begin}*.gz"):
-        number = path.name.removeprefix(begin).removesuffix(".gz")
-        if number.isdecimal():
-            found.append((-int(number), path))
-    return [path for _, path in sorted(found)]
+    """Return a container's compressed log files, the oldest first; none if they are gone."""
+    name = re.compile(rf"{re.escape(container)}-json\.log\.([0-9]{{1,9}})\.gz")
+    try:
+        # The engine may remove the folder at any moment (a glob may fail then).
+        found = [name.fullmatch(one) for one in os.listdir(folder)]  # noqa: PTH208 - names only
+    except OSError:
+        return []
+    return [folder / m[0] for m in sorted((m for m in found if m), key=lambda m: -int(m[1]))]
 
 
 class Seam(Struct, frozen=True):

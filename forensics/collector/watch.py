@@ -141,6 +141,9 @@ class Watch:
             self._later(message)
         except ForensicsError as error:
             self.say(str(error))
+        except OSError as error:
+            # A file that vanished meanwhile, say: the list comes again, and with it a new try.
+            self.say(f"{error.filename or 'the system'}: {error.strerror or error}")
 
     def _later(self, message: Message, seconds: float = _AGAIN_S) -> None:
         timer = threading.Timer(seconds, lambda: self.inbox.put(message))
@@ -278,7 +281,7 @@ class Watch:
             raise
         except DiskFull:
             self._later(("look", container))
-        except ForensicsError as error:
+        except (ForensicsError, OSError) as error:
             self.say(f"container {container[:12]}: {error}")
 
     def _on_look(self, container: str) -> None:

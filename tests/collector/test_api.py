@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -138,6 +138,64 @@ def test_breaks_of_the_connection_lose_and_double_nothing(
     writer.finish(writer.record)
     for stream in ("stdout", "stderr"):
         assert text_of(writer.folder, stream) == expected
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("secret", [b"", b" hf_" + b"Abcdefghij" * 4])
+def test_a_clock_that_is_set_back_costs_no_line(
+    dockerd: Dockerd, engine: Engine, tmp_path: Path, secret: bytes, *, seen: bool
+) -> None:
+    archive = Archive.open(tmp_path / "a", create=True)
+    name = dockerd.run("while [ ! -e /end ]; do usleep 20000; done")
+    writer, started = began(engine, archive, name)
+    log = dockerd.data / "containers" / name / f"{name}-json.log"
+    expected = b""
+
+    def hour(hour: int, first: int) -> None:
+        """Write lines into the engine's own file, as it does, at an hour of a day."""
+        nonlocal expected
+        with log.open("ab") as file:
+            for n in range(first, first + 2000):
+                line = b"line %d%b" % (n, secret if n % 500 == 0 else b"")
+                time = b"2026-01-31T%02d:%02d:%02d.%09dZ" % (hour, n // 600, n // 10 % 60, n)
+                file.write(b'{"log":"%b\\n","stream":"stdout","time":"%b"}\n' % (line, time))
+                expected += line + b"\n"
+
+    def read(*steps: tuple[int, Callable[[], None]]) -> None:
+        """Follow until so many lines are there, do something, and so on; break off."""
+        nonlocal writer
+        one = reader(engine, writer, name, started)
+        thread = threading.Thread(target=one.run)
+        thread.start()
+        try:
+            for until, then in steps:
+                wait_for(lambda n=until: one.lines >= n)  # type: ignore[misc]
+                then()
+        finally:
+            one.close()
+            thread.join(60)
+        writer.close()
+        again = archive.resume(writer.id)
+        assert again is not None
+        writer = again
+
+    hour(12, 0)
+    if seen:
+        read((2000, lambda: hour(9, 2000)), (4000, lambda: None))
+        read((4000, lambda: hour(10, 4000)), (6000, lambda: None))
+    else:
+        read((2000, lambda: None))
+        hour(9, 2000)
+        hour(10, 4000)
+    hour(8, 6000)
+    dockerd.docker("exec", name, "sh", "-c", "echo > /end")
+    end = reader(engine, writer, name, started).run()
+
+    found = finished(writer, end)
+    masked = b" " + b"*" * (len(secret) - 1)
+    assert found == (expected.replace(secret, masked) if secret else expected)
+    assert end is not None
+    assert end.completeness == "complete"
 
 
 def test_the_engine_dies_and_comes_back(dockerd: Dockerd, engine: Engine, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -369,6 +370,24 @@ def test_compressed_files_from_before_are_read_first(
     drained(follower)
 
     assert stored(done[0]) == b"".join(written)
+
+
+def test_a_folder_that_is_removed_at_any_moment_has_no_compressed_files(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            folder.mkdir()
+            folder.rmdir()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        assert all(compressed(folder, "c") == [] for _ in range(3000))
+    finally:
+        stop.set()
+        thread.join()
 
 
 @settings(
