@@ -100,6 +100,8 @@ class Watch:
         self.readers = Readers(engine, self.inbox.put)
         self._seen: deque[tuple[Any, ...]] = deque(maxlen=_SEEN)
         self._events: Any = None
+        #: Log drivers of which a person was warned.
+        self._warned: set[str] = set()
 
     # --- the loop ------------------------------------------------------------------------------
 
@@ -370,7 +372,20 @@ class Watch:
         )
         if held and driver in {None, "", "json-file"}:
             return "file"
-        return self.readers.tier(driver)
+        tier = self.readers.tier(driver)
+        if tier == "api" and self.hold is not None and host and host.get("AutoRemove"):
+            self._may_be_gone(container, str(driver))
+        return tier
+
+    def _may_be_gone(self, container: str, driver: str) -> None:
+        """Warn of what goes with its container, once for each log driver."""
+        if driver not in self._warned:
+            self._warned.add(driver)
+            self.say(
+                f"container {container[:12]} has --rm and the log driver {driver}: it may be gone "
+                "before its log is read (so may others like it); `forensics guard`, or the log "
+                "driver json-file or journald, keep it"
+            )
 
     # --- starts --------------------------------------------------------------------------------
 
