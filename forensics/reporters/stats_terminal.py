@@ -14,7 +14,15 @@ from forensics.reporters.page import Page
 from forensics.reporters.view import View, cut, visible
 from forensics.statistics.advice import gain
 from forensics.statistics.benchfiles import by_length
-from forensics.statistics.model import Bench, Counters, Distribution, Estimate, Report, Speculation
+from forensics.statistics.model import (
+    Bench,
+    Counters,
+    Diffusion,
+    Distribution,
+    Estimate,
+    Report,
+    Speculation,
+)
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ROWS = 4
@@ -51,6 +59,8 @@ class _Page(Page):
         self._subject()
         if report.speculation is not None:
             self._speculation(report.speculation)
+        elif report.diffusion is not None:
+            self._diffusion(report.diffusion)
         elif report.stats.throughput.windows:
             self._title("Speculation")
             self._line("  no line of it in this log")
@@ -132,6 +142,18 @@ class _Page(Page):
                 else ""
             )
             self._line(f"  {speeds}{left}")
+
+    def _diffusion(self, found: Diffusion) -> None:
+        windows = f"{found.windows:,} window{'s' * (found.windows != 1)}"
+        self._title(f"Diffusion: {windows}")
+        steps = f"{found.committed_tokens:,} tokens in {found.denoising_steps:,} steps"
+        if found.tokens_per_step is not None:
+            self._row("tokens a step", f"{found.tokens_per_step:.3f}", steps)
+        if found.steps_per_canvas is not None:
+            evaluated = f"{found.canvas_positions:,} positions evaluated"
+            self._row("steps a canvas", f"{found.steps_per_canvas:.3f}", evaluated)
+        if found.committed_throughput is not None:
+            self._line(f"  {found.committed_throughput:.1f} committed tokens/s")
 
     def _row(self, name: str, value: str, rest: str) -> None:
         self._line(f"  {name:<16}{value:<26}{rest}")

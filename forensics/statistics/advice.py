@@ -149,7 +149,7 @@ def _ends(frame: pl.DataFrame) -> list[int]:
 
 
 def _broken(report: Report) -> Iterator[Found]:
-    rows = figures.drafting_rows(report.rows).select("line", "problem")
+    rows = report.rows.having("problem").select("line", "problem")
     broken = rows.filter(pl.col("problem").is_not_null())
     if broken.height:
         captures = {"count": str(broken.height), "problem": str(broken["problem"][0])}

@@ -13,6 +13,7 @@ import polars as pl
 from forensics.statistics import intervals
 from forensics.statistics.formats import FORMATS
 from forensics.statistics.model import (
+    Diffusion,
     Distribution,
     Load,
     Point,
@@ -20,7 +21,7 @@ from forensics.statistics.model import (
     Speculative,
     Throughput,
 )
-from forensics.statistics.table import Rows
+from forensics.statistics.table import Rows, completed
 
 #: Points of a series over time; more windows than that are joined with their neighbours.
 MAX_POINTS = 400
@@ -107,6 +108,52 @@ def speculation(
         estimated=estimated,
         broken=shown,
     )
+
+
+def diffusion(rows: Rows) -> Diffusion | None:
+    """Return what a diffusion model did, None where no line speaks of it.
+
+    Args:
+        rows: Of `windows.recovered`.
+    """
+    part = rows.parts.get("vllm.diffusion")
+    if part is None:
+        return None
+    part = completed(part)
+    broken = part.filter(pl.col("problem").is_not_null())
+    part = part.filter(pl.col("problem").is_null() & (pl.col("denoising_steps") > 0))
+    names = ("tokens", "denoising_steps", "canvas_positions")
+    tokens, steps, positions = (int(part[name].sum()) for name in names)
+    timed = part.filter(~pl.col("warmup").fill_null(value=False) & (pl.col("span_s") > 0))
+    return Diffusion(
+        windows=part.height,
+        committed_tokens=tokens,
+        denoising_steps=steps,
+        canvas_positions=positions,
+        tokens_per_step=_ratio(tokens, steps),
+        steps_per_canvas=_ratio(positions, tokens),
+        committed_throughput=_ratio(int(timed["tokens"].sum()), float(timed["span_s"].sum())),
+        broken=tuple(broken.select("line", "problem").head(_BROKEN_SHOWN).iter_rows()),
+    )
+
+
+def diffusion_points(found: Diffusion | None) -> list[Point]:
+    """Return the totals of diffusion as points of the series."""
+    if found is None:
+        return []
+    named = {
+        "committed_tokens": found.committed_tokens,
+        "denoising_steps": found.denoising_steps,
+        "canvas_positions": found.canvas_positions,
+        "committed_tokens_per_denoising_step": found.tokens_per_step,
+        "denoising_steps_per_canvas": found.steps_per_canvas,
+        "committed_tokens_per_s": found.committed_throughput,
+    }
+    return [
+        Point(None, None, name, value, scope="total")
+        for name, value in named.items()
+        if value is not None
+    ]
 
 
 def _method(arguments: dict[str, Any]) -> str | None:

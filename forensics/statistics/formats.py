@@ -12,7 +12,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-Kind = Literal["engine", "speculation", "prefix", "prefill", "request", "positions", "iteration"]
+Kind = Literal[
+    "engine", "speculation", "prefix", "prefill", "request", "positions", "iteration", "diffusion"
+]
 
 
 class LineFormat(Struct, frozen=True):
@@ -22,7 +24,8 @@ class LineFormat(Struct, frozen=True):
         name: Its name in the tidy table.
         engine: The server that prints it.
         kind: What it speaks of: the whole `engine`, `speculation`, the `prefix` cache, a `prefill`
-            batch, one `request`, the `positions` of the draft just reported, one `iteration`.
+            batch, one `request`, the `positions` of the draft just reported, one `iteration`, the
+            `diffusion` of text.
         find: A text that stands in every such line.
         pattern: Matches the message from its beginning. Groups are columns of the tidy table; one
             that ends in `_pct` is a percentage, one in `_list` a list of numbers, one in `_ms`
@@ -133,6 +136,14 @@ _VLLM_ITERATION = (
     r"(?:, [A-Z]+ KV cache usage: (?P<kv_cache_usage_pct>[\d.]+)%)?\s*$"
 )
 
+_DIFFUSION = (
+    rf"DiffusionDecoding metrics: Committed token throughput: (?P<committed_throughput>{_N}) "
+    rf"tokens/s, Mean denoising steps per canvas: {_N}, "
+    rf"Mean tokens committed per denoising step: (?P<printed_length>{_N}), "
+    r"Committed: (?P<tokens>\d+) tokens, Denoising steps: (?P<denoising_steps>\d+), "
+    r"Canvas positions evaluated: (?P<canvas_positions>\d+)\s*$"
+)
+
 FORMATS: tuple[LineFormat, ...] = (
     LineFormat("vllm.v1", "vllm", "engine", "Avg prompt throughput: ", _V1),
     LineFormat("vllm.v0", "vllm", "engine", "Avg prompt throughput: ", _V0),
@@ -150,6 +161,9 @@ FORMATS: tuple[LineFormat, ...] = (
     LineFormat("vllm.spec.early", "vllm", "speculation", "SpecDecoding metrics: ", _SPEC_AB),
     LineFormat(
         "vllm.spec.v0", "vllm", "speculation", "Speculative metrics: ", _SPEC_V0, cumulative=True
+    ),
+    LineFormat(
+        "vllm.diffusion", "vllm", "diffusion", "DiffusionDecoding metrics: ", _DIFFUSION
     ),
     LineFormat("sglang.decode", "sglang", "engine", "Decode batch", _DECODE),
     LineFormat("sglang.prefill", "sglang", "prefill", "Prefill batch", _PREFILL),

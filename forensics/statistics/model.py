@@ -177,6 +177,32 @@ class Speculation(Struct, frozen=True):
     broken: tuple[tuple[int, str], ...] = ()
 
 
+class Diffusion(Struct, frozen=True):
+    """What a diffusion model did: each denoising step evaluates a canvas, and fixes some of it.
+
+    Attributes:
+        windows: Lines whose numbers are consistent and that had a step.
+        committed_tokens: Tokens that became final.
+        denoising_steps: Steps of all requests.
+        canvas_positions: Positions evaluated in them.
+        tokens_per_step: committed_tokens / denoising_steps.
+        steps_per_canvas: canvas_positions / committed_tokens: how often a position was evaluated
+            until it was final, on average.
+        committed_throughput: Committed tokens / seconds of the windows; the first one, which
+            reaches back into the start, left out.
+        broken: Lines whose numbers contradict each other, and what is wrong with them.
+    """
+
+    windows: int
+    committed_tokens: int
+    denoising_steps: int
+    canvas_positions: int
+    tokens_per_step: float | None
+    steps_per_canvas: float | None
+    committed_throughput: float | None
+    broken: tuple[tuple[int, str], ...] = ()
+
+
 class Load(Struct, frozen=True):
     """Windows with about the same number of running requests.
 
@@ -288,6 +314,7 @@ class Report(Struct, frozen=True):
     counters: Counters | None = None
     arguments: dict[str, Any] = {}
     warmup: int = 0
+    diffusion: Diffusion | None = None
     limits: tuple[str, ...] = ()
 
     @property

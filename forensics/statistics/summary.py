@@ -209,6 +209,7 @@ def _report(
     )
     drafting = figures.drafting_rows(rows)
     found = figures.speculation(drafting, arguments, k)
+    denoised = figures.diffusion(rows)
     engine = figures.engine_rows(rows)
     loads = figures.loads(drafting, engine)
     stats = Stats(
@@ -217,7 +218,10 @@ def _report(
         speculative=found.totals if found else None,
         throughput=figures.throughput(engine),
         startup=_startup(evidence),
-        series=figures.series(drafting, engine, found, loads),
+        series=[
+            *figures.series(drafting, engine, found, loads),
+            *figures.diffusion_points(denoised),
+        ],
         findings=[],
     )
     run = evidence.run
@@ -232,6 +236,7 @@ def _report(
         loads=loads,
         arguments=arguments,
         warmup=int(engine["warmup"].sum()),
+        diffusion=denoised,
         limits=tuple(_limits(rows, evidence, found)),
     )
     return concluded(report, tables)

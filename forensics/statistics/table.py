@@ -29,7 +29,7 @@ from forensics.statistics.formats import (
 )
 
 #: Bytes that are parsed at once.
-BATCH = 4 * 1024 * 1024
+BATCH = 16 * 1024 * 1024
 _MAX_LINE = 65_536
 
 #: Columns of the tidy table. `line`: physical line. `at`: time from the envelope (RFC 3339).
@@ -60,6 +60,9 @@ SCHEMA: dict[str, Any] = {
     "tokens": pl.Int64,
     "new_tokens": pl.Int64,
     "cached_tokens": pl.Int64,
+    "denoising_steps": pl.Int64,
+    "canvas_positions": pl.Int64,
+    "committed_throughput": pl.Float64,
     "span_s": pl.Float64,
     "request_s": pl.Float64,
     "text": pl.String,

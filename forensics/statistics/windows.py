@@ -55,6 +55,8 @@ def recovered(
             made = made.with_columns(_hit_rate())
         elif BY_NAME[form].kind == "iteration":
             made = _per_second(made)
+        elif BY_NAME[form].kind == "diffusion":
+            made = _denoised(made)
         several = "replica" in part.columns and part["replica"].n_unique() > 1
         warmup = _warmup(form, started=started)
         done[form] = filled(made.with_columns(_spans(several=several), warmup.alias("warmup")))
@@ -344,6 +346,23 @@ def _per_second(table: pl.DataFrame) -> pl.DataFrame:
             ("generation_tokens_per_s", "tokens"),
             ("prompt_tokens_per_s", "new_tokens"),
         )
+    )
+
+
+def _denoised(table: pl.DataFrame) -> pl.DataFrame:
+    """Name the lines of diffusion that contradict themselves, and the length of each window."""
+    tokens, steps = pl.col("tokens"), pl.col("denoising_steps")
+    each = pl.col("printed_length")
+    wrong = (
+        each.is_finite() & (steps > 0) & ((tokens / steps - each).abs() > _LENGTH_ERROR + _SLACK)
+    )
+    throughput = pl.col("committed_throughput")
+    return table.with_columns(
+        pl.when(wrong)
+        .then(pl.lit("committed / denoising steps is not the printed mean"))
+        .otherwise("problem")
+        .alias("problem"),
+        pl.when(throughput > 0).then(tokens / throughput).alias("span_s"),
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forensics.analysis import load_rules
 from forensics.envelopes import pipeline
 from forensics.model import Context, Source
 from forensics.scanning import Memory
@@ -72,6 +73,13 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
         _VLLM + "Iteration(3): 0 context requests, 0 context tokens, 4 generation requests, 8 "
         "generation tokens, iteration elapsed time: 20.00 ms",
         {"tokens": 8, "running": 4, "span_s": 0.02},
+    ),
+    (
+        "vllm.diffusion",
+        _VLLM + "DiffusionDecoding metrics: Committed token throughput: 10.00 tokens/s, Mean "
+        "denoising steps per canvas: 2.00, Mean tokens committed per denoising step: 3.00, "
+        "Committed: 30 tokens, Denoising steps: 10, Canvas positions evaluated: 60",
+        {"tokens": 30, "denoising_steps": 10, "canvas_positions": 60, "printed_length": 3.0},
     ),
     (
         "vllm.v1.early",
@@ -241,6 +249,52 @@ def test_hostile_numbers_are_no_error() -> None:
 
 def _memory(lines: list[str]) -> Memory:
     return Memory("\n".join(lines).encode(), Source(kind="text", name="text"))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5000), st.integers(0, 5000), st.integers(0, 500_000)),
+        min_size=1, max_size=8,
+    )
+)  # fmt: skip
+def test_counts_of_diffusion_come_back(counts: list[tuple[int, int, int]]) -> None:
+    def ratio(above: int, below: int) -> str:
+        return f"{above / below if below else float('nan'):.2f}"
+
+    lines = [
+        f"(APIServer pid=1) INFO 12-01 02:00:{n:02} [metrics.py:1] DiffusionDecoding metrics: "
+        f"Committed token throughput: {tokens / 10:.2f} tokens/s, "
+        f"Mean denoising steps per canvas: {ratio(positions, tokens)}, "
+        f"Mean tokens committed per denoising step: {ratio(tokens, steps)}, "
+        f"Committed: {tokens} tokens, Denoising steps: {steps}, "
+        f"Canvas positions evaluated: {positions}"
+        for n, (tokens, steps, positions) in enumerate(counts)
+    ]
+    report = summary.gather(_memory(lines), Context()).report(load_rules().tables)
+    found = report.diffusion
+    assert found is not None
+    had = [one for one in counts if one[1]]
+    assert found.broken == ()
+    assert found.windows == len(had)
+    assert found.committed_tokens == sum(tokens for tokens, _, _ in had)
+    assert found.denoising_steps == sum(steps for _, steps, _ in had)
+    assert found.canvas_positions == sum(positions for _, _, positions in had)
+    assert report.stats.speculative is None
+
+
+def test_a_line_of_diffusion_that_contradicts_itself_is_in_no_total() -> None:
+    good = (
+        "INFO 12-01 02:00:01 [metrics.py:1] DiffusionDecoding metrics: Committed token throughput: "
+        "10.00 tokens/s, Mean denoising steps per canvas: 2.00, Mean tokens committed per denoising "
+        "step: 3.00, Committed: 30 tokens, Denoising steps: 10, Canvas positions evaluated: 60"
+    )
+    lines = [good, good.replace("step: 3.00", "step: 4.00")]
+    report = summary.gather(_memory(lines), Context()).report(load_rules().tables)
+    found = report.diffusion
+    assert found is not None
+    named = [f for f in report.stats.findings if f.rule == "statistics.lines-inconsistent"]
+    assert [cited.line for f in named for cited in f.evidence] == [2]
+    assert (found.committed_tokens, [line for line, _ in found.broken]) == (30, [2])
 
 
 def test_iterations_count_only_where_no_window_has_counted_them() -> None:
