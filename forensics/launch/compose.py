@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from forensics.launch import commandline, quoting, yamltext
 from forensics.launch.common import Beside, model_of, nothing_beside, read_env_file
+from forensics.launch.composition import Composition, Foreign, env_files, place_of
 from forensics.launch.forms import same_thing
 from forensics.launch.model import (
     CannotChange,
@@ -18,6 +19,7 @@ from forensics.launch.model import (
     Problem,
     Splice,
     Variable,
+    Word,
     line_of,
 )
 from forensics.launch.yamlform import Line, YamlForm, interpolate, read_line
@@ -86,8 +88,58 @@ class ComposeForm(YamlForm):
     """One service of a compose file."""
 
     def __init__(self, launch: Launch, tail: Any, line: Line, service: Any) -> None:  # noqa: ANN401
-        super().__init__(launch, tail, line, dollars=True, empty=self._command)
+        super().__init__(launch, tail, line, dollars=True, empty=self._appended)
         self.service = service
+
+    def _appended(self, values: list[str]) -> list[Splice]:
+        """Write a command; one of another file is written here as a whole, which overrides it."""
+        return self._command([*self._words(), *values])
+
+    def _words(self) -> list[str]:
+        """Return the words of `command` in another file."""
+        node = get(self.service, "command")
+        if node is None:
+            return []
+        place_of(self.service, "command")  # another file may have the last word
+        if not isinstance(node, Foreign):
+            raise CannotChange("there is no place for more words in this command")
+        line = read_line(node.text, [node.original], None)
+        if not all(word.exact and "$" not in word.value for word in line.words):
+            raise CannotChange(f"the command is written in {node.source}, with variables")
+        return [word.value for word in line.words]
+
+    def replace(self, word: Word, value: str) -> list[Splice]:
+        """Write another value in a word's place."""
+        if not self._is_foreign(word):
+            return super().replace(word, value)
+        words, place = self._words(), self._place(word)
+        return self._command([*words[:place], value, *words[place + 1 :]])
+
+    def remove(self, words: Sequence[Word]) -> list[Splice]:
+        """Take neighbouring words out."""
+        if not any(self._is_foreign(word) for word in words):
+            return super().remove(words)
+        gone = {self._place(word) for word in words}
+        return self._command([w for i, w in enumerate(self._words()) if i not in gone])
+
+    def insert(self, after: Word, values: Sequence[str]) -> list[Splice]:
+        """Write new words after another."""
+        if not self._is_foreign(after):
+            return super().insert(after, values)
+        words, place = self._words(), self._place(after) + 1
+        return self._command([*words[:place], *values, *words[place:]])
+
+    def _is_foreign(self, word: Word) -> bool:
+        node = get(self.service, "command")
+        return isinstance(node, Foreign) and any(word is w for w in self.line.words)
+
+    def _place(self, word: Word) -> int:
+        """Return which word of a command of another file a word is."""
+        at = next(i for i, w in enumerate(self.line.words) if w is word)
+        place = at - (len(self.line.words) - len(self._words()))
+        if place < 0:
+            raise CannotChange("it is written in the entrypoint")
+        return place
 
     def _command(self, values: list[str]) -> list[Splice]:
         style = [quoting.yaml_scalar(self._yaml(v), '"') for v in values]
@@ -97,7 +149,7 @@ class ComposeForm(YamlForm):
 
     def _key(self, key: str, value: str) -> list[Splice]:
         """Write one scalar of the service."""
-        text, entry = self.launch.text, entry_of(self.service, key)
+        text, entry = self.launch.text, place_of(self.service, key)
         if entry is None:
             return [yamltext.add_key(text, self.service, key, [quoting.yaml_scalar(value)])]
         if entry.node.id != "scalar":
@@ -112,7 +164,7 @@ class ComposeForm(YamlForm):
 
     def set_variable(self, name: str, value: str | None) -> list[Splice]:
         """Set a variable under `environment`."""
-        text, entry = self.launch.text, entry_of(self.service, "environment")
+        text, entry = self.launch.text, place_of(self.service, "environment")
         if value is not None:
             reference = quoting.is_reference(value)
             value = f"${{{value[1:]}}}" if reference else self._yaml(value)
@@ -154,7 +206,7 @@ class ComposeForm(YamlForm):
         raise CannotChange(f"{name} has no known place in a compose file")
 
     def _switch(self, key: str, value: str) -> list[Splice]:
-        text, entry = self.launch.text, entry_of(self.service, key)
+        text, entry = self.launch.text, place_of(self.service, key)
         if value not in {"true", "false"}:
             raise CannotChange(f"{key} is true or false")
         if entry is None:
@@ -166,12 +218,12 @@ class ComposeForm(YamlForm):
         key = _HEALTH[name]
         if key != "test":
             return self._in_part("healthcheck", key, value)
-        text, part = self.launch.text, entry_of(self.service, "healthcheck")
+        text, part = self.launch.text, place_of(self.service, "healthcheck")
         command = quoting.yaml_scalar(self._yaml(value), '"')
         test = f'["CMD-SHELL", {command}]'
         if part is None:
             return [yamltext.add_key(text, self.service, "healthcheck", ["", f"  test: {test}"])]
-        old = entry_of(part.node, "test")
+        old = place_of(part.node, "test")
         if old is None:
             return [yamltext.add_key(text, part.node, "test", [test])]
         start, end = yamltext.span(old.node)
@@ -180,11 +232,11 @@ class ComposeForm(YamlForm):
         return [Splice(start, end, test)]
 
     def _in_part(self, part: str, key: str, value: str) -> list[Splice]:
-        text, entry = self.launch.text, entry_of(self.service, part)
+        text, entry = self.launch.text, place_of(self.service, part)
         written = quoting.yaml_scalar(value) if not re.fullmatch(r"-?\d+", value) else value
         if entry is None:
             return [yamltext.add_key(text, self.service, part, ["", f"  {key}: {written}"])]
-        old = entry_of(entry.node, key)
+        old = place_of(entry.node, key)
         if old is None:
             return [yamltext.add_key(text, entry.node, key, [written])]
         if old.node.id != "scalar":
@@ -198,12 +250,12 @@ class ComposeForm(YamlForm):
         text = self.launch.text
         if self.launch.option("--gpus") is not None:
             raise CannotChange("the service already reserves GPUs in its own way")
-        if entry_of(self.service, "deploy") is None:
+        if place_of(self.service, "deploy") is None:
             return [yamltext.add_key(text, self.service, "deploy", _GPUS)]
         return self._key("gpus", "all")
 
     def _list(self, name: str, value: str) -> list[Splice]:
-        text, entry = self.launch.text, entry_of(self.service, _LISTS[name])
+        text, entry = self.launch.text, place_of(self.service, _LISTS[name])
         value = value.replace("$", "$$") if "$HOME" not in value else value.replace("$HOME", "~")
         written = quoting.yaml_scalar(value, '"')
         if entry is None:
@@ -212,7 +264,7 @@ class ComposeForm(YamlForm):
             raise CannotChange(f"{_LISTS[name]} is not written as a list")
         for item in entry.node.value:
             old = scalar(item)
-            if old is not None and same_thing(name, old, value):
+            if old is not None and same_thing(name, old, value) and not _elsewhere(item):
                 return [] if old == value else [yamltext.put(text, item, value)]
         return [yamltext.add_item(text, entry.node, [written])]
 
@@ -221,15 +273,17 @@ class ComposeForm(YamlForm):
         if name == "--rm":
             raise CannotChange("a compose file has no --rm: it is given to docker compose run")
         key = _SCALARS.get(name) or _LISTS.get(name)
-        entry = entry_of(self.service, key) if key else None
+        entry = place_of(self.service, key) if key else None
         if entry is None:
             raise CannotChange(f"{name} is not written in this service")
         return [yamltext.drop_key(self.launch.text, entry)]
 
 
 def _in_mapping(text: str, mapping: Any, name: str, value: str | None) -> list[Splice]:  # noqa: ANN401
-    entry = entry_of(mapping, name)
+    entry = place_of(mapping, name)
     if value is None:
+        if entry is None and entry_of(mapping, name) is not None:
+            raise CannotChange(f"{name} is set in another file")
         if entry is None:
             return []
         if len(entry.mapping.value) == 1:
@@ -243,6 +297,8 @@ def _in_mapping(text: str, mapping: Any, name: str, value: str | None) -> list[S
 def _in_list(text: str, entry: Entry, name: str, value: str | None) -> list[Splice]:
     for item in entry.node.value if entry.node.id == "sequence" else ():
         if (scalar(item) or "").partition("=")[0] == name:
+            if value is not None and _elsewhere(item):
+                continue  # a new one wins
             if value is None:
                 return [yamltext.drop_item(text, entry.node, item)]
             return [yamltext.put(text, item, f"{name}={value}")]
@@ -251,6 +307,11 @@ def _in_list(text: str, entry: Entry, name: str, value: str | None) -> list[Spli
     if entry.node.id != "sequence" or not entry.node.value:
         raise CannotChange("environment is written in a way that has no room for more")
     return [yamltext.add_item(text, entry.node, [quoting.yaml_scalar(f"{name}={value}")])]
+
+
+def _elsewhere(item: Any) -> bool:  # noqa: ANN401
+    """Say whether an item of a list stands in another file."""
+    return yamltext.written(item) is None
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -265,30 +326,31 @@ def looks_like(root: Any) -> bool:  # noqa: ANN401 - ruamel's nodes
 def read(text: str, name: str, beside: Beside = nothing_beside) -> list[ComposeForm]:
     """Return every service that starts a server; all services with an image if none is known."""
     variables = read_env_file(beside(".env") or "")
+    composition = Composition(text, name, beside)
     forms: list[ComposeForm] = []
-    for root in yamltext.documents(text, name):
-        forms += [
-            _service(text, name, entry, variables, beside)
-            for entry in entries(get(root, "services"))
-            if get(entry.node, "image") or get(entry.node, "command")
-        ]
+    for entry in composition.services():
+        if get(entry.node, "image") or get(entry.node, "command"):
+            limits = composition.limits.get(entry.key, ())
+            forms.append(_service(text, name, entry, variables, beside, limits))
     known = [f for f in forms if f.launch.program is not None] or forms
     told = {f.launch.service for f in known}
-    unread = [
-        entry.key
-        for root in yamltext.documents(text, name)
-        for entry in entries(get(root, "services"))
-        if get(entry.node, "extends") is not None and entry.key not in told
-    ]
-    if unread:
-        limit = f"not checked, since `extends` is not read: {', '.join(unread)}"
-        for form in known:
-            form.launch = replace(form.launch, limits=(*form.launch.limits, limit))
+    missing = [f"{s}: {'; '.join(w)}" for s, w in composition.limits.items() if s not in told]
+    files = [f"{file} was read as well" for file in composition.files]
+    if any(get(root, "include") is not None for root in yamltext.documents(text, name)):
+        files.append("what `include` brings in was not read: give those files as well")
+    for form in known:
+        more = (*form.launch.limits, *files, *(f"not checked: {one}" for one in missing))
+        form.launch = replace(form.launch, limits=more)
     return known
 
 
 def _service(
-    text: str, name: str, entry: Entry, variables: Mapping[str, str], beside: Beside
+    text: str,
+    name: str,
+    entry: Entry,
+    variables: Mapping[str, str],
+    beside: Beside,
+    limits: Sequence[str],
 ) -> ComposeForm:
     service = entry.node
 
@@ -298,7 +360,7 @@ def _service(
     raw_image = scalar(get(service, "image"))
     image = interpolate(raw_image, variables)[0] if raw_image else None
     command, entrypoint = get(service, "command"), get(service, "entrypoint")
-    line = read_line(text, [entrypoint, command], variables)
+    line = _line(text, (entrypoint, command), variables)
     server = commandline.read_server(
         line.words, lambda w: line_of(text, w.start), None if entrypoint is not None else image
     )
@@ -325,19 +387,33 @@ def _service(
         arguments=server.arguments if server else (),
         positions=positions,
         problems=tuple(Problem(*p) for p in line.problems),
-        limits=("what `extends` and `include` bring in was not read",)
-        if get(service, "extends") is not None
-        else (),
+        limits=tuple(limits),
     )
     words = [w for w in line.words if w.start in line.spots and w.whole]
     tail = words[-1] if words and server is not None else None
     return ComposeForm(launch, tail, line, service)
 
 
+def _line(text: str, nodes: Sequence[Any], variables: Mapping[str, str]) -> Line:
+    """Read the command line, of which parts may stand in other files."""
+    line = Line([], {}, [])
+    for node in nodes:
+        if not isinstance(node, Foreign):
+            more = read_line(text, [node], variables, line.words)
+            line = Line(more.words, line.spots | more.spots, [*line.problems, *more.problems])
+            continue
+        more = read_line(node.text, [node.original], variables, line.words)
+        here = node.start_mark.index
+        own = [replace(w, start=here, end=here, origin=None) for w in more.words[len(line.words) :]]
+        line.words += own
+        at = line_of(text, here)
+        line.problems += [(kind, at, value) for kind, _, value in more.problems]
+    return line
+
+
 def _env_files(service: Any, beside: Beside) -> Iterator[dict[str, str]]:  # noqa: ANN401
-    for item in items(get(service, "env_file")):
-        path = scalar(item) if item.id == "scalar" else scalar(get(item, "path"))
-        body = beside(path) if path else None
+    for path in env_files(service):
+        body = beside(path)
         if body is not None:
             yield read_env_file(body)
 

@@ -63,15 +63,21 @@ def interpolate(value: str, variables: Mapping[str, str] | None) -> tuple[str, b
     return _VARIABLE.sub(fill, value), sure
 
 
-def read_line(text: str, nodes: Sequence[Any], variables: Mapping[str, str] | None) -> Line:
+def read_line(
+    text: str,
+    nodes: Sequence[Any],
+    variables: Mapping[str, str] | None,
+    before: Sequence[Word] = (),
+) -> Line:
     """Read one command line from the nodes that make it up (entrypoint, command, args …).
 
     Args:
         text: The whole text.
         nodes: Scalars (one string, split as a shell would) or lists of words; None is skipped.
         variables: What the file's own variables are; None where it has none.
+        before: Words that stand before them.
     """
-    line = Line([], {}, [])
+    line = Line([*before], {}, [])
     for node in nodes:
         if node is None:
             continue

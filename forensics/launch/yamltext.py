@@ -79,6 +79,8 @@ def entries(mapping: Any) -> list[Entry]:  # noqa: ANN401 - ruamel's nodes
     """Return the keys of a mapping in order; its own win over merged ones."""
     found: dict[str, Entry] = {}
     merged: list[Entry] = []
+    if hasattr(mapping, "entries"):
+        return list(mapping.entries())  # put together of several
     if mapping is None or mapping.id != "mapping":
         return []
     for key, value in mapping.value:
@@ -177,9 +179,21 @@ def _escaped(text: str, i: int) -> tuple[str, int]:
 # --- changes -----------------------------------------------------------------------------------
 
 
+def written(node: Any) -> Any:  # noqa: ANN401
+    """Return the node that stands in the given text; None if it came from another one."""
+    return getattr(node, "written", node)
+
+
+def _here(node: Any) -> Any:  # noqa: ANN401
+    found = written(node)
+    if found is None:
+        raise CannotChange(f"it is written in {node.source}")
+    return found
+
+
 def put(text: str, node: Any, value: str) -> Splice:  # noqa: ANN401
     """Write another scalar in a scalar's place, quoted as it was; variables keep their names."""
-    start, end = span(node)
+    start, end = span(_here(node))
     raw = text[start:end]
     default = re.fullmatch(r"(['\"]?)\$\{\w+:?-([^{}$]*)\}\1", raw)
     if default and re.fullmatch(r"[\w./:@+-]+", value):
@@ -201,6 +215,7 @@ def add_key(text: str, mapping: Any, key: str, lines: list[str]) -> Splice:  # n
         key: The key.
         lines: Its value: one line, or an empty one and the lines below with relative indent.
     """
+    mapping = _here(mapping)
     own = [(k, v) for k, v in mapping.value if k.id == "scalar"]
     if mapping.flow_style or not own:
         if len(lines) > 1:
@@ -231,6 +246,7 @@ def _line_after(text: str, offset: int, line: str) -> Splice:
 
 def drop_key(text: str, entry: Entry) -> Splice:
     """Take a key out of its mapping."""
+    _here(entry.node)
     if entry.mapping.flow_style:
         return drop_flow(text, int(entry.key_node.start_mark.index), leaf_end(entry.node))
     end = max(leaf_end(entry.node), int(entry.key_node.end_mark.index))
@@ -239,7 +255,8 @@ def drop_key(text: str, entry: Entry) -> Splice:
 
 def add_item(text: str, sequence: Any, scalars: list[str], after: Any = None) -> Splice:  # noqa: ANN401
     """Write new items into a list, at its end or after an item."""
-    last = after if after is not None else sequence.value[-1]
+    sequence = _here(sequence)
+    last = _here(after) if after is not None else sequence.value[-1]
     start, end = span(last)
     if sequence.flow_style:
         gap = re.search(r"\n[ \t]*\Z", text[:start])
@@ -255,8 +272,8 @@ def add_item(text: str, sequence: Any, scalars: list[str], after: Any = None) ->
 
 def drop_item(text: str, sequence: Any, item: Any) -> Splice:  # noqa: ANN401
     """Take an item out of a list."""
-    start, end = span(item)
-    if sequence.flow_style:
+    start, end = span(_here(item))
+    if _here(sequence).flow_style:
         return drop_flow(text, start, end)
     return _drop_lines(text, text.rfind("-", 0, start), end)
 
