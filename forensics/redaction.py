@@ -51,6 +51,7 @@ _SIGNED = re.compile(
 _KEY = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL
 )
+_REFERENCE = re.compile(r"\$(?:\{[A-Za-z_]\w{0,80}|[A-Z][A-Z0-9]{0,20}_[A-Z0-9_]{1,60})")
 #: What any pair holds: quick to look for.
 _CORE = re.compile(
     r"(?:key|secret|passw(?:or)?d|credential|token(?!iz|s\b|_id|_len|s_))[\w.-]{0,10}"
@@ -115,6 +116,9 @@ def _pair(found: re.Match[str], mask: Callable[[str], str]) -> str:
     value = found["value"]
     # Numbers, booleans and words of prose are no secrets (`max_tokens: 512`, `token: invalid`).
     harmless = value.lower() in {"none", "null", "true", "false", "invalid", "missing"}
+    # `${HF_TOKEN}` says where the value comes from, and nothing of it.
+    if _REFERENCE.fullmatch(value) and (value[1] != "{" or found.string[found.end() :][:1] == "}"):
+        return found[0]
     if harmless or value.replace(".", "").isdecimal() or value.startswith(("{", "[", "<", MASK)):
         return found[0]
     quoted = "'" in found[0] or '"' in found[0]

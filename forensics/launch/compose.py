@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forensics.launch import commandline, quoting, yamltext
 from forensics.launch.common import Beside, model_of, nothing_beside, read_env_file
-from forensics.launch.composition import Composition, Foreign, env_files, place_of
+from forensics.launch.composition import Composition, Foreign, Mixed, env_files, place_of
 from forensics.launch.forms import same_thing
 from forensics.launch.model import (
     CannotChange,
@@ -422,8 +422,16 @@ At = Callable[[Any], int]
 
 
 def _environment(service: Any, variables: Mapping[str, str], at: At) -> Iterator[Variable]:  # noqa: ANN401
-    node = get(service, "environment")
+    yield from _variables(get(service, "environment"), variables, at)
+
+
+def _variables(node: Any, variables: Mapping[str, str], at: At) -> Iterator[Variable]:  # noqa: ANN401
     if node is None:
+        return
+    if isinstance(node, Mixed):
+        # One layer writes a mapping and the other a list: what comes later wins.
+        yield from _variables(node.lower, variables, at)
+        yield from _variables(node.upper, variables, at)
         return
     for entry in entries(node):
         value = scalar(entry.node)

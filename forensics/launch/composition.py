@@ -84,6 +84,7 @@ class Merged:
         self.start_mark, self.end_mark = upper.start_mark, upper.end_mark
         #: The layer that stands in the given file, the upper one if both do.
         self.written = written(upper) or written(lower)
+        self.value: list[Any]
         if self.id == "sequence":
             self.value = [*lower.value, *upper.value]
         else:
@@ -106,7 +107,21 @@ def _of_two(key: str, upper: Any, lower: Any) -> Any:  # noqa: ANN401
         return Merged(upper, lower)
     if upper.id == lower.id == "sequence" and key in _JOINED:
         return Merged(upper, lower)
+    if key == "environment" and {upper.id, lower.id} == {"mapping", "sequence"}:
+        return Mixed(upper, lower)
     return upper
+
+
+class Mixed:
+    """Variables that one layer writes as a mapping and the other as a list."""
+
+    def __init__(self, upper: Any, lower: Any) -> None:  # noqa: ANN401
+        self.upper, self.lower = upper, lower
+        self.id, self.value = upper.id, upper.value
+        self.flow_style, self.style = upper.flow_style, None
+        self.start_mark, self.end_mark = upper.start_mark, upper.end_mark
+        self.written = written(upper)
+        self.source = getattr(upper, "source", "another file")
 
 
 def place_of(mapping: Any, key: str) -> Entry | None:  # noqa: ANN401

@@ -118,6 +118,9 @@ def change(form: Form, fix: FixAdvice) -> list[Splice]:
             raise CannotChange("its new name is for you to say")
         return form.rename_argument(target, value)
     if value is None and not grammar.is_switch(canonical(target)[0]):
+        meant = form.requoted(target)
+        if meant is not None:
+            return meant
         raise CannotChange("which value it should have is for you to say")
     return form.set_argument(target, value)
 
@@ -157,6 +160,8 @@ def holds(launch: Launch, fix: FixAdvice) -> bool:
         return launch.argument(new, new_key) is not None or (
             _dig(have, [new.lstrip("-").replace("-", "_"), *new_key.split(".")]) is not None
         )
+    if value is None and not grammar.is_switch(name):
+        return isinstance(_dig(have, path), dict)  # it was requoted
     if value is None:
         switch = path[0].removeprefix("no_")
         return have.get(switch) is (not path[0].startswith("no_"))

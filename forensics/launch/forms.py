@@ -96,6 +96,14 @@ class Form(ABC):
             return self._put(option, merged(self._object(option), new))
         return self._put(option, value)
 
+    def requoted(self, target: str) -> list[Splice] | None:
+        """Put JSON that the shell would take apart between quotes, as it was meant.
+
+        None where that is not what is wrong with the value, or this form has no shell.
+        """
+        del target
+        return None
+
     def remove_argument(self, target: str) -> list[Splice]:
         """Take an argument out, with its value; after a dot only a key within its JSON."""
         name, key = canonical(target)

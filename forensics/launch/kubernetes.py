@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from forensics.launch import commandline, quoting, yamltext
 from forensics.launch.common import model_of
@@ -22,6 +24,8 @@ from forensics.launch.yamlform import Line, YamlForm, read_line
 from forensics.launch.yamltext import entries, entry_of, get, items, scalar
 
 _GPU = re.compile(r"(?:nvidia|amd)\.com/(?:gpu|mig-.*)\Z")
+#: `$(NAME)`; `$$(` stands for the characters themselves.
+_REFERENCE = re.compile(r"(?<!\$)\$\(([A-Za-z_][\w.-]*)\)|\$\$\(")
 _UNITS = {"b": "", "k": "Ki", "m": "Mi", "g": "Gi", "": ""}
 
 
@@ -126,11 +130,13 @@ def looks_like(root: Any) -> bool:  # noqa: ANN401 - ruamel's nodes
 def read(text: str, name: str) -> list[KubernetesForm]:
     """Return every container that starts a server; all if none is known."""
     forms: list[KubernetesForm] = []
-    for root in yamltext.documents(text, name):
+    roots = yamltext.documents(text, name)
+    config = _config_maps(roots)
+    for root in roots:
         for one in items(get(root, "items")) or [root]:
             for pod in _pods(one):
                 forms += [
-                    _container(text, name, container, pod)
+                    _container(text, name, container, pod, config)
                     for container in items(get(pod, "containers"))
                     if container.id == "mapping"
                 ]
@@ -147,21 +153,82 @@ def _pods(root: Any) -> Iterator[Any]:  # noqa: ANN401
             yield node
 
 
-def _container(text: str, name: str, container: Any, pod: Any) -> KubernetesForm:  # noqa: ANN401
+def _config_maps(roots: list[Any]) -> dict[str, dict[str, str]]:
+    """Return what the ConfigMaps among the documents hold, by name."""
+    found: dict[str, dict[str, str]] = {}
+    for root in roots:
+        for one in items(get(root, "items")) or [root]:
+            name = scalar(get(one, "metadata", "name"))
+            if scalar(get(one, "kind")) == "ConfigMap" and name:
+                data = entries(get(one, "data"))
+                found[name] = {e.key: e.node.value for e in data if e.node.id == "scalar"}
+    return found
+
+
+def _environment(
+    container: Any,  # noqa: ANN401
+    config: Mapping[str, Mapping[str, str]],
+    at: Callable[[Any], int],
+) -> tuple[list[Variable], list[str]]:
+    """Return the variables, and which ConfigMaps and Secrets they come from that are not here.
+
+    A variable whose value is not known has none; those of a Secret stay unknown in any case.
+    """
+    found: list[Variable] = []
+    unknown: dict[str, None] = {}
+    for item in items(get(container, "envFrom")):
+        name = scalar(get(item, "configMapRef", "name"))
+        secret = scalar(get(item, "secretRef", "name"))
+        if name is not None and name in config:
+            prefix = scalar(get(item, "prefix")) or ""
+            found += [Variable(prefix + k, v, at(item)) for k, v in config[name].items()]
+        elif name or secret:
+            unknown[f"ConfigMap {name}" if name else f"Secret {secret}"] = None
+    for item in items(get(container, "env")):
+        if item.id != "mapping":
+            continue
+        value = scalar(get(item, "value"))
+        source = get(item, "valueFrom", "configMapKeyRef")
+        if value is None and source is not None:
+            name, key = scalar(get(source, "name")), scalar(get(source, "key"))
+            value = config.get(name or "", {}).get(key or "")
+            if value is None:
+                unknown[f"ConfigMap {name}"] = None
+        found.append(Variable(scalar(get(item, "name")) or "", value, at(item)))
+    return found, list(unknown)
+
+
+def _filled(line: Line, known: Mapping[str, str]) -> Line:
+    """Fill `$(NAME)` in, as the kubelet does; one that is not known stays, and is not exact."""
+
+    def fill(word: Word) -> Word:
+        if "$(" not in word.value:
+            return word
+        value = _REFERENCE.sub(lambda m: known.get(m[1], m[0]) if m[1] else "$(", word.value)
+        sure = not _REFERENCE.search(value)
+        return replace(word, value=value, exact=word.exact and sure, whole=False)
+
+    return Line([fill(word) for word in line.words], line.spots, line.problems)
+
+
+def _container(
+    text: str,
+    name: str,
+    container: Any,  # noqa: ANN401
+    pod: Any,  # noqa: ANN401
+    config: Mapping[str, Mapping[str, str]],
+) -> KubernetesForm:
     def at(node: Any) -> int:  # noqa: ANN401
         return line_of(text, node.start_mark.index)
 
     image = scalar(get(container, "image"))
     command, args = get(container, "command"), get(container, "args")
-    line = read_line(text, [command, args], None)
+    environment, unknown = _environment(container, config, at)
+    known = {v.name: v.value for v in environment if v.value is not None}
+    line = _filled(read_line(text, [command, args], None), known)
     server = commandline.read_server(
         line.words, lambda w: line_of(text, w.start), None if command is not None else image
     )
-    environment = [
-        Variable(scalar(get(item, "name")) or "", scalar(get(item, "value")), at(item))
-        for item in items(get(container, "env"))
-        if item.id == "mapping"
-    ]
     model, place = model_of(server, environment)
     positions = {"command": at(args or command or container)}
     positions |= {"image": at(get(container, "image"))} if image else {}
@@ -181,6 +248,7 @@ def _container(text: str, name: str, container: Any, pod: Any) -> KubernetesForm
         arguments=server.arguments if server else (),
         positions=positions,
         problems=tuple(Problem(*p) for p in line.problems),
+        limits=tuple(f"what {source} holds is not known" for source in unknown),
     )
     words = [w for w in line.words if w.start in line.spots and w.whole]
     tail = words[-1] if words and (server is not None or args is not None) else None

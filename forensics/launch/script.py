@@ -9,6 +9,7 @@ from forensics.launch import grammar, quoting, shell
 from forensics.launch.commandline import (
     Run,
     Server,
+    canonical,
     find_server,
     program_of_image,
     read_run,
@@ -32,6 +33,7 @@ from forensics.launch.model import (
     Word,
     line_of,
 )
+from forensics.launch.values import typed
 
 _SHELLS = {"bash", "sh", "dash", "zsh"}
 _BLANK_AFTER = re.compile(r"\\[ \t]+$", re.MULTILINE)
@@ -93,6 +95,20 @@ class ScriptForm(Form):
         if quote == "'" and "'" not in value and not self._inside(word):
             return [Splice(start, end, f"'{value}'")]
         return [Splice(start, end, self._encode(value, word))]
+
+    def requoted(self, target: str) -> list[Splice] | None:
+        """Put JSON that the shell would take apart between quotes, as it was meant."""
+        option = self.launch.argument(canonical(target)[0])
+        word = option.words[-1] if option is not None and option.words else None
+        if option is None or word is None or (len(option.words) == 1 and not option.joined):
+            return None
+        raw = self.launch.text[word.start : word.end]
+        head, equals, body = raw.partition("=") if option.joined else ("", "", raw)
+        if body[:1] == body[-1:] == '"':
+            body = body[1:-1]
+        if self._inside(word) or not isinstance(typed(body), dict):
+            return None
+        return [Splice(word.start, word.end, quoting.shell(f"{head}{equals}{body}"))]
 
     def remove(self, words: Sequence[Word]) -> list[Splice]:
         """Take neighbouring words out, with what separates them from the word before."""

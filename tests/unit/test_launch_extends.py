@@ -52,7 +52,7 @@ OTHER = """services:
 
 
 def forms(text: str, files: Mapping[str, str] | None = None, name: str = "c.yml") -> dict[str, Any]:
-    found = read_all(text, name, lambda path: (files or {}).get(path))
+    found = read_all(text, name, (files or {}).get)
     assert all(isinstance(form, ComposeForm) for form in found)
     return {str(form.launch.service): form for form in found}
 
@@ -203,3 +203,10 @@ def test_a_command_with_variables_of_another_file_is_left_alone() -> None:
     assert big.launch.model == "org/model"
     with pytest.raises(CannotChange, match=r"shared/common\.yml"):
         big.set_argument("--max-model-len", "4096")
+
+
+def test_variables_are_joined_whichever_way_each_layer_writes_them() -> None:
+    text = SAME.replace('environment: {A: "high"}', 'environment: ["A=high", "C=own"]')
+    big = forms(text)["big"]
+    assert variables(big) == {"A": "high", "B": "low", "C": "own"}
+    assert variables(forms(changed(big, big.set_variable("B", "top")))["big"])["B"] == "top"

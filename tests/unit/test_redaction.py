@@ -202,7 +202,24 @@ INNOCENT = [
     "task-1234567890 finished",
     "disk-usage-of-the-model-cache-folder is 90%",
     "risk-assessment-of-the-whole-model is done",
+    "HF_TOKEN: ${HF_TOKEN}",
+    'HF_TOKEN: "${HF_TOKEN}"',
+    "-e HF_TOKEN=$HF_TOKEN",
+    "--api-key $OPENAI_API_KEY --port 8000",
 ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password=$ecretWord99",
+        "HF_TOKEN: ${HF_TOKEN:-abcdefghij0123456789}",
+        "HF_TOKEN=${HF_TOKEN_abcdefghij",
+        "HF_TOKEN=$HF_TOKEN-abcdefghij0123",
+    ],
+)
+def test_what_only_looks_like_a_variable_is_masked(line: str) -> None:
+    assert MASK in text(line)
 
 
 @pytest.mark.parametrize("line", INNOCENT)
