@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC
 
 from msgspec import Struct
 
 from forensics.archive.model import LogEnvelope
 from forensics.archive.reading import diagnosis_of
 from forensics.archive.store import Archive, ArchiveError
+from forensics.archive.writer import line_time
+from forensics.errors import UsageError
 from forensics.sources import Opened
+from forensics.times import parsed
 
+#: Verdicts of a run that failed.
+FAILED = frozenset({"diagnosed", "suspected", "inconclusive"})
 #: Time, stream, tag, text.
 _CRI_PARTS = 4
 
@@ -100,15 +106,122 @@ def row_of(archive: Archive, run: str) -> Row:
     )
 
 
-def log_lines(opened: Opened, envelope: LogEnvelope) -> Iterator[bytes]:
+class Filter(Struct, frozen=True):
+    """Which runs are wanted; None is any.
+
+    Attributes:
+        since: Runs that began then or later (RFC 3339, or its beginning).
+        until: Runs that began before.
+        engine: The server.
+        model: A part of the model's name.
+        image: A part of the image's name.
+        digest: The beginning of its digest, with or without `sha256:`.
+        outcome: Of the diagnosis.
+        rule: The rule that names the cause, or the beginning of its id.
+        text: A part of anything that the list shows.
+        failed: Only those whose diagnosis found a failure.
+    """
+
+    since: str | None = None
+    until: str | None = None
+    engine: str | None = None
+    model: str | None = None
+    image: str | None = None
+    digest: str | None = None
+    outcome: str | None = None
+    rule: str | None = None
+    text: str | None = None
+    failed: bool = False
+
+
+def matching(rows: Iterable[Row], wanted: Filter) -> list[Row]:
+    """Return the rows that a filter lets pass, in their order; case does not matter."""
+
+    def has(part: str | None, whole: str | None) -> bool:
+        return part is None or part.lower() in (whole or "").lower()
+
+    def begins(part: str | None, whole: str | None) -> bool:
+        return part is None or (whole or "").lower().startswith(part.lower())
+
+    since, until = _name_of(wanted.since), _name_of(wanted.until)
+    digest = wanted.digest.removeprefix("sha256:") if wanted.digest else None
+    return [
+        row
+        for row in rows
+        if (since is None or row.id >= since)
+        and (until is None or row.id < until)
+        and (wanted.engine is None or (row.engine or "").lower() == wanted.engine.lower())
+        and has(wanted.model, row.model)
+        and has(wanted.image, row.image)
+        and begins(digest, (row.digest or "").removeprefix("sha256:"))
+        and (wanted.outcome is None or row.outcome == wanted.outcome)
+        and begins(wanted.rule, row.rule)
+        and (not wanted.failed or row.verdict in FAILED)
+        and has(
+            wanted.text,
+            "\n".join(filter(None, (row.id, row.container, row.model, row.image, row.cause))),
+        )
+    ]
+
+
+def _name_of(time: str | None) -> str | None:
+    """Return how the names of runs of a time begin.
+
+    Raises:
+        UsageError: It is no time.
+    """
+    if time is None:
+        return None
+    moment = parsed(time)
+    if moment is None:
+        raise UsageError(f"{time!r} is no time", "write 2026-12-01 or 2026-12-01T08:30:00Z")
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return f"{moment:%Y%m%dT%H%M%S.%f}"
+
+
+def since_lines(lines: Iterable[bytes], envelope: LogEnvelope, since: str) -> Iterator[bytes]:
+    """Yield wrapped lines from a time on; nothing of a raw log tells its time.
+
+    Args:
+        lines: Runs of whole lines in their envelope.
+        envelope: How they are wrapped.
+        since: RFC 3339.
+
+    Raises:
+        UsageError: It is no time, or the log has none.
+    """
+    begin = parsed(since)
+    if begin is None:
+        raise UsageError(f"--since {since!r} is no time", "write 2026-12-01T08:30:00Z")
+    if envelope == "raw":
+        raise UsageError("the lines of this log have no time of their own", "leave --since out")
+    begin = begin.replace(tzinfo=UTC) if begin.tzinfo is None else begin
+    going = False
+    for run in lines:
+        kept = []
+        for line in _lines(run):
+            told = None if going else line_time(line, envelope)
+            moment = parsed(told) if told is not None else None
+            going = going or (moment is not None and moment >= begin)
+            if going:
+                kept.append(line)
+        yield b"".join(kept)
+
+
+def log_lines(opened: Opened, envelope: LogEnvelope, since: str | None = None) -> Iterator[bytes]:
     """Yield what the container wrote, out of the envelope that the archive keeps it in.
 
     Args:
         opened: The log.
         envelope: How it is wrapped; `raw` gives the bytes as they are.
+        since: Leave out what comes before the first line of this time (RFC 3339).
+
+    Raises:
+        UsageError: That is no time, or the log has none.
     """
     rest: dict[bytes, bytes] = {}
-    for run in opened.runs():
+    runs = opened.runs()
+    for run in runs if since is None else since_lines(runs, envelope, since):
         if envelope == "raw":
             yield run
             continue

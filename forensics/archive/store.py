@@ -235,6 +235,32 @@ class Archive:
     def _writer(self, record: RunRecord, lock: int, secrets: Collection[str]) -> RunWriter:
         return RunWriter(self.path(record.id), record, lock, self._write, secrets)
 
+    def remove(self, run: str) -> None:
+        """Remove a run, whole and at once.
+
+        Args:
+            run: Its id.
+
+        Raises:
+            ArchiveError: It is not there.
+            UsageError: It is being written, or cannot be removed.
+        """
+        path = self.path(run)
+        if not path.is_dir() or path.is_symlink():
+            raise ArchiveError(f"there is no run {run}", "`forensics runs list` has them")
+        lock = locked(path)
+        if lock is None:
+            raise UsageError(f"run {run} is being written", "stop what writes it first")
+        try:
+            # Out of sight first, so that nobody sees half of it; `clear` finds what is left.
+            gone = self.runs / f"{_NEW}{run}-gone"
+            path.rename(gone)
+            shutil.rmtree(gone)
+        except OSError as error:
+            raise UsageError(f"run {run} cannot be removed", error.strerror or str(error)) from None
+        finally:
+            os.close(lock)
+
     def clear(self) -> None:
         """Remove what runs left behind whose writer died before they had a name."""
         for path in self.runs.glob(f"{_NEW}*"):

@@ -189,12 +189,8 @@ class Hold:
         They are the engine's files; a container that was removed before it could be asked for is
         described by nothing else. None where there are none that can be read.
         """
-        folder = self.path(container)
-        for place in (folder, self.containers / container):
-            found = _json(place / "config.v2.json")
-            if found is not None and found.get("ID") == container:
-                return _inspected(found, _json(place / "hostconfig.json") or {})
-        return None
+        found = state_in(self.path(container), container)
+        return found or state_in(self.containers / container, container)
 
     def drop(self, container: str) -> None:
         """Let go what is held of a container."""
@@ -242,6 +238,19 @@ def parts_in(folder: Path) -> list[Part]:
         return []
     found = ((name, _LINK.fullmatch(name)) for name in names)
     return [Part(int(m[1]), name, m[3] == "new", m[3] == "gap") for name, m in found if m]
+
+
+def state_in(folder: Path, container: str) -> dict[str, Any] | None:
+    """Return what the engine's own records in a folder say of a container, as inspect says it.
+
+    Args:
+        folder: Where `config.v2.json` and `hostconfig.json` may stand.
+        container: Its full id.
+    """
+    found = _json(folder / "config.v2.json")
+    if found is None or found.get("ID") != container:
+        return None
+    return _inspected(found, _json(folder / "hostconfig.json") or {})
 
 
 def _json(path: Path) -> dict[str, Any] | None:
