@@ -15,7 +15,7 @@ _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
 _SYSTEMD_SAFE = re.compile(r"[A-Za-z0-9_@+=:,./-]+\Z")
 #: Plain YAML scalars that mean text in every version of YAML.
 _YAML_PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.@+=-]*(?::[A-Za-z0-9_/.@+=-]+)*\Z")
-_YAML_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]*(?:=[A-Za-z0-9_/.:@+-]+)?\Z")
+_YAML_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]*(?:=[A-Za-z0-9_/.:@+-]*[A-Za-z0-9_/.@+-])?\Z")
 _YAML_WORDS = {"true", "false", "yes", "no", "on", "off", "null", "none", "y", "n", ".inf", ".nan"}
 _YAML_NUMBER = re.compile(r"[-+.0-9][0-9_.:eExXa-fA-F+-]*\Z")
 _BYTE, _PLANE = 0x100, 0x10000
