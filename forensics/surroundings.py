@@ -21,6 +21,7 @@ from forensics.launch.reading import MAX_CHARS
 from forensics.model import Hardware
 
 _SMALL = 1_000_000
+_MOST_NAMES = 200
 _GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
 
 
@@ -51,6 +52,9 @@ def beside(path: Path | None) -> Beside:
         folder = path.parent.resolve()
         try:
             target = (folder / name).resolve()
+            if name.endswith("/") and target.is_relative_to(folder) and target.is_dir():
+                names = sorted(one.name for one in target.iterdir() if one.is_file())
+                return "\n".join(names[:_MOST_NAMES])
             inside = target.is_relative_to(folder) and target.is_file()
             if not inside or target.stat().st_size > _SMALL:
                 return None

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from forensics.launch.commandline import Server
 from forensics.launch.model import Option, Variable, Word
 
-#: Reads a file beside the launch (an env file); None where there is none.
+#: Reads a file beside the launch (an env file); None where there is none. Of a folder (its name
+#: ends in a slash) it gives the names of the files in it, one a line.
 Beside = Callable[[str], str | None]
 
 

@@ -84,6 +84,7 @@ class Merged:
         self.start_mark, self.end_mark = upper.start_mark, upper.end_mark
         #: The layer that stands in the given file, the upper one if both do.
         self.written = written(upper) or written(lower)
+        self.source = _source(upper) or _source(lower)
         self.value: list[Any]
         if self.id == "sequence":
             self.value = [*lower.value, *upper.value]
@@ -112,6 +113,11 @@ def _of_two(key: str, upper: Any, lower: Any) -> Any:  # noqa: ANN401
     return upper
 
 
+def _source(node: Any) -> str | None:  # noqa: ANN401
+    """Return the file that a node comes from; None for the given one."""
+    return getattr(node, "source", None)
+
+
 class Mixed:
     """Variables that one layer writes as a mapping and the other as a list."""
 
@@ -121,7 +127,7 @@ class Mixed:
         self.flow_style, self.style = upper.flow_style, None
         self.start_mark, self.end_mark = upper.start_mark, upper.end_mark
         self.written = written(upper)
-        self.source = getattr(upper, "source", "another file")
+        self.source = _source(upper) or "another file"
 
 
 def place_of(mapping: Any, key: str) -> Entry | None:  # noqa: ANN401
@@ -163,7 +169,7 @@ class Composition:
         self.files: list[str] = []
 
     def services(self) -> Iterator[Entry]:
-        """Yield the services in order, those of an override file included."""
+        """Yield the services in order, those of override and included files too."""
         roots = yamltext.documents(self.text, self.name)
         above = self._override(roots)
         for root in roots:
@@ -178,6 +184,44 @@ class Composition:
                 if over is not None:
                     node = Merged(over.node, node)
                 yield Entry(entry.key, node, entry.key_node, entry.mapping)
+            yield from self._included(root, set(known))
+
+    def _included(self, root: Any, known: set[str]) -> Iterator[Entry]:  # noqa: ANN401
+        """Yield the services of files that `include` names; they stand where it names them."""
+        for item in items(get(root, "include")):
+            for place in [item] if item.id == "scalar" else items(get(item, "path")):
+                file = scalar(place) or ""
+                for service, node in self._services_of(file, place.start_mark).items():
+                    if service in known:
+                        continue
+                    known.add(service)
+                    whole = self._extended(
+                        service, node, self._finder(file, place), (f":{service}",)
+                    )
+                    yield Entry(service, whole, place, root)
+
+    def _finder(self, file: str, place: Any) -> Callable[[str], Any]:  # noqa: ANN401
+        return lambda name: self._services_of(file, place.start_mark).get(name)
+
+    def _services_of(self, file: str, mark: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the services of another file; none, and a limit, where it cannot be read."""
+        body = self._beside(file) if file else None
+        try:
+            roots = yamltext.documents(body, file) if body is not None else None
+        except SourceError:
+            roots = None
+        if body is None or roots is None:
+            self._limit("include", f"what it brings in from {file} was not read")
+            return {}
+        if file not in self.files:
+            self.files.append(file)
+        folder = file.rpartition("/")[0]
+        return {
+            e.key: Foreign(e.node, mark, file, body, folder)
+            for root in roots
+            for e in entries(get(root, "services"))
+            if e.node.id == "mapping"
+        }
 
     def _override(self, roots: list[Any]) -> dict[str, Entry]:
         """Return the services of the override file that compose reads unasked."""
@@ -272,7 +316,7 @@ class _Part:
         self.node, self._without = node, without
         self.flow_style, self.style = node.flow_style, None
         self.start_mark, self.end_mark = node.start_mark, node.end_mark
-        self.written = written(node)
+        self.written, self.source = written(node), _source(node)
         self.value = [(e.key_node, e.node) for e in self.entries()]
 
     def entries(self) -> list[Entry]:

@@ -180,7 +180,7 @@ def _option_holds(launch: Launch, target: str, value: str | None) -> bool:
         return bool(found) or "healthcheck" in name
     same = [o.value for o in found if o.value is not None]
     home = value.replace("$HOME", "~")
-    loose = {v.replace("$HOME", "~") for v in same}
+    loose = {v.replace("$HOME", "~").replace("%h", "~") for v in same}
     if name in grammar.RUN_LISTS:
         return home in loose or any(same_thing(name, v, value) and v == value for v in same)
     return bool(same) and (same[-1] == value or name in {"--memory", "--gpus", "--shm-size"})

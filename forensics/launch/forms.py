@@ -18,9 +18,6 @@ from forensics.launch.commandline import canonical
 from forensics.launch.model import CannotChange, Launch, Option, Splice, Word
 from forensics.launch.values import as_text, compact, merged, nested, typed
 
-#: Where several words have one place.
-_SHARED = "a variable, or a quoted script"
-
 
 class Form(ABC):
     """One launch in its text.
@@ -29,6 +26,9 @@ class Form(ABC):
         launch: What was read.
         tail: The word after which new arguments go; None where there is no place for them.
     """
+
+    #: Why a word that has no place of its own in the text cannot be changed.
+    elsewhere = "shares its place with other words (a variable, or a quoted script)"
 
     def __init__(self, launch: Launch, tail: Word | None) -> None:
         self.launch = launch
@@ -160,7 +160,7 @@ class Form(ABC):
         if len(option.words) == 1:
             return self.insert(option.words[0], [text])
         if any(not w.whole for w in option.words[1:]):
-            raise CannotChange(f"the value of {option.name} shares its place ({_SHARED})")
+            raise CannotChange(f"the value of {option.name} {self.elsewhere}")
         found = self.replace(option.words[1], text)
         return found + (self.remove(option.words[2:]) if option.words[2:] else [])
 
@@ -174,12 +174,12 @@ class Form(ABC):
 
     def _must_be_whole(self, option: Option) -> None:
         if not option.words or any(not word.whole for word in option.words):
-            raise CannotChange(f"{option.name} shares its place with other words ({_SHARED})")
+            raise CannotChange(f"{option.name} {self.elsewhere}")
 
     def must_change(self, words: Sequence[Word]) -> None:
         """Refuse words that share their place with others."""
         if any(not word.whole for word in words):
-            raise CannotChange(f"it shares its place with other words ({_SHARED})")
+            raise CannotChange(f"it {self.elsewhere}")
 
 
 def _first(option: Option) -> Word:

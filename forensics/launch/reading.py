@@ -8,7 +8,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from forensics.errors import SourceError
-from forensics.launch import compose, inspected, kubernetes, logged, script, systemd, yamltext
+from forensics.launch import (
+    compose,
+    inspected,
+    kubernetes,
+    logged,
+    quadlet,
+    script,
+    systemd,
+    yamltext,
+)
 from forensics.launch.commandline import read_server
 from forensics.launch.common import Beside, model_of, nothing_beside
 from forensics.launch.forms import Form
@@ -36,7 +45,9 @@ def read_all(text: str, name: str, beside: Beside = nothing_beside) -> list[Form
     found: list[Form] = []
     if inspected.looks_like(text):
         return [from_inspect(text, name)]
-    if systemd.looks_like(text):
+    if quadlet.looks_like(text):
+        found = [*quadlet.read(text, name, beside)]
+    elif systemd.looks_like(text):
         found = [*systemd.read(text, name, beside)]
     elif _is_yaml(text, name):
         roots = yamltext.documents(text, name)

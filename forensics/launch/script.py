@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from forensics.launch import grammar, quoting, shell
+from forensics.launch import quoting, shell
 from forensics.launch.commandline import (
     Run,
     Server,
@@ -23,7 +23,6 @@ from forensics.launch.common import (
     nothing_beside,
     read_env_file,
 )
-from forensics.launch.forms import Form, same_thing
 from forensics.launch.model import (
     CannotChange,
     Launch,
@@ -33,6 +32,7 @@ from forensics.launch.model import (
     Word,
     line_of,
 )
+from forensics.launch.runform import RunForm
 from forensics.launch.values import typed
 
 _SHELLS = {"bash", "sh", "dash", "zsh"}
@@ -41,7 +41,7 @@ _COMMENT_INSIDE = re.compile(r"\\\n[ \t]*#[^\n]*")
 _GAP = re.compile(r"(?:[ \t]|\\?\r?\n)*\Z")
 
 
-class ScriptForm(Form):
+class ScriptForm(RunForm):
     """A command in a shell script.
 
     Args:
@@ -185,8 +185,8 @@ class ScriptForm(Form):
             return self._put(found[-1], text)
         spelt = "-e" if self._spelling("--env") == "-e" else "--env"
         if reference and value[1:] != name:
-            return self._insert_text(self._last_option(), f'{spelt} {name}="{value}"')
-        return self.insert(self._last_option(), [spelt, text])
+            return self._insert_text(self.last_option(), f'{spelt} {name}="{value}"')
+        return self.insert(self.last_option(), [spelt, text])
 
     def _shell_variable(self, name: str, value: str | None) -> list[Splice]:
         text = self.launch.text
@@ -212,48 +212,14 @@ class ScriptForm(Form):
         script = shell.parse(self.launch.text)
         return next((w for n, w in reversed(script.exported) if n == name), None)
 
-    def set_option(self, name: str, value: str | None) -> list[Splice]:
-        """Set an option of `docker run`."""
-        if self.run is None:
-            raise CannotChange("this command starts no container")
-        if name not in grammar.RUN_SWITCHES | grammar.RUN_VALUES:
-            raise CannotChange(f"{name} is no option of {self.run.runtime} run")
-        if value is not None and value in {"true", "false"} and name in grammar.RUN_SWITCHES:
-            if value == "false":
-                return self.drop_option(name)
-            value = None
-        if (value is None) != (name in grammar.RUN_SWITCHES):
-            raise CannotChange(f"which value {name} should have is for you to say")
-        found = [o for o in self.run.options if o.name == name]
-        if value is None:
-            return [] if found else self.insert(self._last_option(), [name])
-        if name in grammar.RUN_LISTS and name != "--network":
-            if any(o.value == value for o in found):
-                return []
-            found = [o for o in found if o.value and same_thing(name, o.value, value)]
-        if found:
-            return self._put(found[-1], value)
-        if name == "--restart" and self.run_has("--rm"):
-            return [*self.drop_option("--rm"), *self._new_option(name, value, skip="--rm")]
-        return self._new_option(name, value)
-
-    def _new_option(self, name: str, value: str, skip: str = "") -> list[Splice]:
+    def new_option(self, name: str, value: str, skip: str = "") -> list[Splice]:
+        """Write an option that does not stand there yet, in the spelling of the command."""
         spelt = self._spelling(name)
-        after = self._last_option(skip)
+        after = self.last_option(skip)
         path = re.match(r"(~|\$HOME)(/.*)\Z", value)
         if path and not self._inside(after):
             return self._insert_text(after, f"{spelt} {path[1]}{quoting.shell(path[2])}")
         return self.insert(after, [spelt, value])
-
-    def drop_option(self, name: str) -> list[Splice]:
-        """Take an option of `docker run` out."""
-        if self.run is None:
-            raise CannotChange("this command starts no container")
-        return [s for o in self.run.options if o.name == name for s in self.remove(o.words)]
-
-    def run_has(self, name: str) -> bool:
-        """Say whether the container command has an option."""
-        return self.run is not None and any(o.name == name for o in self.run.options)
 
     def _spelling(self, name: str) -> str:
         """Return the spelling of an option that the command already uses (`-v` or `--volume`)."""
@@ -262,11 +228,6 @@ class ScriptForm(Form):
             if option.name == name and option.words:
                 return option.words[0].value.partition("=")[0]
         return name
-
-    def _last_option(self, skip: str = "") -> Word:
-        assert self.run is not None  # noqa: S101 - callers have asked
-        words = [w for o in self.run.options if o.name != skip for w in o.words]
-        return words[-1] if words else self.run.head[-1]
 
 
 def _name(value: str | None) -> str:

@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from forensics.launch.compose import ComposeForm
+from forensics.errors import SourceError
+from forensics.launch import fixes
+from forensics.launch.composeform import ComposeForm
 from forensics.launch.model import CannotChange, spliced
 from forensics.launch.reading import read_all
+from forensics.model import FixAdvice
 
 SAME = """services:
   base:
@@ -192,7 +197,7 @@ def test_what_cannot_be_read_is_said(extends: str, says: str) -> None:
     assert any("not checked: two" in limit for limit in limits)
 
 
-def test_include_is_said_not_to_be_read() -> None:
+def test_an_included_file_that_is_not_there_is_named() -> None:
     found = forms("include: [more.yml]\n" + SAME)
     assert any("include" in limit for limit in found["base"].launch.limits)
 
@@ -210,3 +215,45 @@ def test_variables_are_joined_whichever_way_each_layer_writes_them() -> None:
     big = forms(text)["big"]
     assert variables(big) == {"A": "high", "B": "low", "C": "own"}
     assert variables(forms(changed(big, big.set_variable("B", "top")))["big"])["B"] == "top"
+
+
+@pytest.mark.parametrize("entry", ["- llm/compose.yml", "- path: [llm/compose.yml]"])
+def test_included_files_are_read_and_never_changed(entry: str) -> None:
+    text = f"include:\n  {entry}\nservices:\n  web:\n    image: nginx\n"
+    found = forms(text, {"llm/compose.yml": SAME})
+
+    assert set(found) == {"base", "big"}
+    form = found["big"]
+    assert form.launch.model == "org/model"
+    assert variables(form) == {"A": "high", "B": "low"}
+    assert form.launch.positions["command"] == 2
+    assert "llm/compose.yml was read as well" in form.launch.limits
+    for advice in (
+        FixAdvice("switch_image", "image", "a/b:1", "", "", 0.9, "safe", None),
+        FixAdvice("set_env", "NEW", "1", "", "", 0.9, "safe", None),
+        FixAdvice("set_argument", "--max-model-len", "4096", "", "", 0.9, "safe", None),
+        FixAdvice("runtime_option", "--shm-size", "16g", "", "", 0.9, "safe", None),
+    ):
+        with pytest.raises(CannotChange):
+            fixes.change(form, advice)
+
+
+BITS = st.sampled_from(
+    ["services:", "  a:", "  b:", "    extends: a", "    extends: {service: b, file: x.yml}",
+     "    image: vllm/vllm-openai:v0.20.0", "    command: [--model, m]", "include: [x.yml]",
+     "    environment: [A=1]", "    environment: {A: 1}", "    env_file: {path: x.yml}",
+     "    volumes:", "      - a:/b", "      - {source: a, target: /b}"]
+)  # fmt: skip
+
+
+@given(st.lists(BITS, max_size=14), st.lists(BITS, max_size=14))
+def test_no_way_of_putting_files_together_breaks_the_reader(
+    own: list[str], other: list[str]
+) -> None:
+    files = {"x.yml": "\n".join(other), "compose.override.yml": "\n".join([*other, *own])}
+    try:
+        found = read_all("\n".join(own), "compose.yaml", files.get)
+    except SourceError:
+        return
+    for form in found:
+        assert all(0 < option.line <= len(own) for option in form.launch.options)

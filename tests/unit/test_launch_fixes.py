@@ -63,6 +63,21 @@ ExecStart=/usr/bin/docker run --rm -e VLLM_OLD=1 -e KEEP=2 \\
     --speculative-config '{"method":"mtp","num_speculative_tokens":2}'
 Restart=always
 """
+QUADLET = """[Unit]
+Description=llm
+
+[Container]
+Image=vllm/vllm-openai:v0.20.0
+Environment=VLLM_OLD=1
+Environment=KEEP=2
+# serve
+Exec=--model org/m \\
+    --swap-space 4 \\
+    --speculative-config '{"method":"mtp","num_speculative_tokens":2}'
+
+[Service]
+Restart=always
+"""
 MANIFEST = """apiVersion: v1
 kind: Pod
 spec:
@@ -112,6 +127,7 @@ def form_of(name: str) -> Form:
         "compose list": ("compose.yaml", LISTED),
         "unit": ("llm.service", UNIT),
         "unit docker": ("llm.service", UNIT_DOCKER),
+        "quadlet": ("llm.container", QUADLET),
         "manifest": ("pod.yaml", MANIFEST),
         "inspect": ("inspect.json", INSPECT),
     }
@@ -123,7 +139,7 @@ def form_of(name: str) -> Form:
     return read_one(text, file)
 
 
-FORMS = ["script", "command", "compose folded", "compose list", "unit", "unit docker", "manifest",
+FORMS = ["script", "command", "compose folded", "compose list", "unit", "unit docker", "quadlet", "manifest",
          "inspect", "log"]  # fmt: skip
 NO_CONTAINER = {"command", "unit", "log"}
 WRITTEN: dict[str, tuple[FixAdvice, set[str]]] = {
@@ -150,7 +166,7 @@ WRITTEN: dict[str, tuple[FixAdvice, set[str]]] = {
     "a limit": (fix("runtime_option", "--ulimit", "memlock=-1"), NO_CONTAINER | {"manifest"}),
     "GPUs": (fix("runtime_option", "--gpus", "all"), NO_CONTAINER | {"manifest", "script"}),
     "no --rm": (fix("runtime_option", "--rm", "false"),
-                NO_CONTAINER | {"compose folded", "compose list", "manifest"}),
+                NO_CONTAINER | {"compose folded", "compose list", "manifest", "quadlet"}),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from forensics.errors import SourceError
-from forensics.launch import quoting, shell, systemd
+from forensics.launch import quoting, shell, unittext
 from forensics.launch.forms import Form
 from forensics.launch.model import CannotChange, spliced
 from forensics.launch.reading import read_all, read_one
@@ -54,6 +54,7 @@ FORMS = {
         "services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: '--model org/m --port 1'\n"
     ),
     "systemd": "[Service]\nExecStart=/opt/vllm serve org/m \\\n  --port 1\nRestart=always\n",
+    "quadlet": "[Container]\nImage=vllm/vllm-openai:v1\nExec=--model org/m --port 1\nShmSize=1g\n",
     "kubernetes": (
         "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: a\n    image: vllm/vllm-openai:v1\n"
         "    args:\n    - --model=org/m\n    - --port=1\n"
@@ -90,7 +91,7 @@ def test_a_word_of_a_shell_is_what_bash_itself_reads(value: str) -> None:
 @given(TEXT | NASTY)
 def test_a_word_of_a_unit_is_read_back(value: str) -> None:
     line = f"x {quoting.systemd(value)}" if value else "x ''"
-    assert [w.value for w in systemd.words_of(line, 0, len(line), {})] == ["x", value]
+    assert [w.value for w in unittext.words_of(line, 0, len(line), {})] == ["x", value]
 
 
 @OFTEN
@@ -105,6 +106,7 @@ def test_a_yaml_scalar_is_text_for_every_reader(value: str, style: str | None) -
 @pytest.mark.parametrize("name", FORMS)
 @OFTEN
 @given(value=NASTY | LINE)
+@example(value=":")
 def test_any_value_survives_in_every_form(name: str, value: str) -> None:
     form = read_one(FORMS[name], "compose.yaml" if "services" in FORMS[name] else "launch")
     try:
