@@ -4,8 +4,15 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+# How long an example takes says nothing of what it shows: a machine may be busy.
+settings.register_profile(
+    "patient", settings.get_profile("ci" if IN_CI else "default"), deadline=None
+)
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,7 +15,7 @@ from forensics.reporters.runs import kinds, summary
 from forensics.scanning import Memory
 from forensics.sources import Rotated, find, missing_parts
 from tests import wraps
-from tests.support import failed_start, loaded, serving, shipped, started, stopped, text
+from tests.support import ROOT, failed_start, loaded, serving, shipped, started, stopped, text
 
 START = failed_start()
 SERVED = [*started(), *loaded(), *serving(), *stopped()]
@@ -161,3 +161,20 @@ def test_rotated_files_are_one_log_in_order(tmp_path: Path) -> None:
     assert found[0][0].run.engine_version == "0.32.0"
     assert found[0][0].source.lines == len(lines)
     assert any("x-json.log.1 from line 5" in limit for limit in found[0][0].limits)
+
+
+def test_a_start_that_somebody_quotes_splits_nothing() -> None:
+    log = (ROOT / "samples/vllm/v032-happy-spec-long/log.txt").read_bytes()
+    lines = log.split(b"\n")
+    quotes = [
+        (
+            b"(APIServer pid=1) INFO 12-01 02:10:00 [logger.py:39] Received request a-1: prompt: 'it "
+            b"says vLLM API server version 0.9.1, what now?', params: SamplingParams(n=1)"
+        ),
+        "(APIServer pid=1) INFO 12-01 02:10:00 [x.py:3] someone's log: █ █ ▀▄▀ █  version 0.32.0".encode(),
+    ]
+    middle = len(lines) // 2
+    mixed = b"\n".join([*lines[:middle], *quotes, *lines[middle:]])
+    engine = shipped()
+    found = examine_runs(Memory(mixed, Source(kind="text", name="text")), engine, Context())
+    assert len(found) == 1

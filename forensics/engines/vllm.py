@@ -180,7 +180,7 @@ process_of = at_home(_HOME, depth)
 SIGNALS: tuple[Signal, ...] = (
     # Identity, version, arguments.
     Signal("fact", "version", r"LLM engine \(v(?P<version>[^)]{1,80})\) with config: (?P<config>.{0,20000})$", identity=True),
-    Signal("fact", "version", r"vLLM API server version (?P<version>\S{1,80})$", identity=True),
+    Signal("fact", "version", r"^vLLM API server version (?P<version>\S{1,80})$", identity=True),
     Signal("fact", "version", r"█.{0,40} version (?P<version>[\w.+-]{1,80})\s*$", identity=True),
     Signal("fact", "version", r"^vLLM server version (?P<version>[^\s,]{1,80}), serving model (?P<model>.{1,500})$", identity=True),
     Signal("fact", "program", r"^(?:vllm(?: [a-z-]{1,20})?|api_server\.py): error: ", identity=True),
@@ -191,7 +191,7 @@ SIGNALS: tuple[Signal, ...] = (
     Signal("fact", "attention_backend", r"^Using (?:AttentionBackendEnum\.)?(?P<attention_backend>[A-Z][A-Z0-9_]+) (?:attention )?backend"),
     Signal("fact", "mamba_cache_mode", r"^Mamba cache mode is set to '(?P<mamba_cache_mode>\w+)'"),
     # Milestones, in order.
-    milestone("launched", r"vLLM API server version |█.{0,40} version [\w.+-]{1,80}\s*$|^vLLM server version "),
+    milestone("launched", r"^vLLM API server version |^\s*(?:[▀▄█]{1,12}\s{1,8}){2,12}version [\w.+-]{1,80}\s*$|^vLLM server version "),
     milestone("arguments_parsed", r"non-default args: \{|^args: Namespace\("),
     milestone("model_resolved", r"^Resolved architecture: "),
     milestone("engine_started", r"^Initializing an? (?:V1 )?LLM engine \(v"),
