@@ -6,12 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from forensics.knowledge import Tables, image
+from forensics.launch import grammar
 from forensics.launch.commandline import program_of_image
 from forensics.launch.model import Launch
 from forensics.launch.values import arguments
 from forensics.model import Context, Hardware, LaunchFacts
-from forensics.versions import is_moving, split_image
+from forensics.versions import is_moving, satisfies, split_image
 
 _RELEASE = re.compile(r"v(\d+\.\d+\.\d+(?:\.?(?:post|rc)\d+)?)(?=$|[-_])")
 
@@ -35,6 +38,7 @@ def context_of(
         model_config: The model's `config.json`, where known.
         host: What the machine says, where it was asked.
     """
+    launch = _of_release(launch, versions or {})
     auto_remove = any(o.name == "--rm" for o in launch.options)
     named = arguments(launch.arguments)
     if launch.model is not None and launch.program is not None:
@@ -62,6 +66,22 @@ def context_of(
             host=host,
         ),
     )
+
+
+def _of_release(launch: Launch, versions: Mapping[str, str]) -> Launch:
+    """Read short options as the release did that is started."""
+    for engine, release, short, name, key in grammar.SHORT_BEFORE:
+        version = versions.get(engine)
+        if launch.program != engine or version is None or not satisfies(version, f"<{release}"):
+            continue
+        own = [
+            replace(o, name=name, key=o.key or ("" if (o.value or "").startswith("{") else key))
+            if o.words and o.words[0].value.startswith(short)
+            else o
+            for o in launch.arguments
+        ]
+        launch = replace(launch, arguments=tuple(own))
+    return launch
 
 
 def _options(launch: Launch) -> dict[str, list[str]]:

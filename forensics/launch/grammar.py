@@ -183,3 +183,9 @@ def is_switch(name: str) -> bool:
     if name in NOT_SWITCHES:
         return False
     return name in SWITCHES or name.startswith(SWITCH_HEADS)
+
+
+#: Short options that stood for another one in earlier releases: engine, release up to which (not
+#: with it), short option, the other one's name, and the key of it that a bare number sets.
+#: vLLM 0.11: `-O3` and `-O.level=3` set the level of `--compilation-config`.
+SHORT_BEFORE = (("vllm", "0.12.0", "-O", "--compilation-config", "level"),)

@@ -104,6 +104,30 @@ def test_a_release_newer_than_the_tables_is_not_judged_by_them() -> None:
     assert "preflight.unknown-argument" not in rules(one)
 
 
+@pytest.mark.parametrize(
+    ("short", "config"),
+    [
+        ("-O3", {"level": 3}),
+        ("-O 3", {"level": 3}),
+        ("-O.level=3", {"level": 3}),
+        ("-O '{\"level\":3}'", {"level": 3}),
+    ],
+)
+def test_a_short_option_means_what_it_meant_in_that_release(
+    short: str, config: dict[str, int]
+) -> None:
+    text = f"docker run --gpus all vllm/vllm-openai:v0.11.0 --model org/m {short}\n"
+    launch = read_one(text, "run.sh").launch
+
+    old = context_of(launch, versions={"vllm": "0.11.0"}).arguments or {}
+    new = context_of(launch, versions={"vllm": "0.12.0"}).arguments or {}
+
+    assert old["compilation_config"] == config
+    assert "optimization_level" not in old
+    assert "optimization_level" in new
+    assert checked(text).diagnosis.verdict == "healthy"
+
+
 def test_a_launch_without_fault_has_no_root_cause() -> None:
     one = checked(
         f"docker run -d --name a --gpus all --ipc=host -p 8000:8000 "
