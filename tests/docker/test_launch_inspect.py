@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -161,7 +162,7 @@ def test_a_container_with_many_options_comes_back_the_same(engine: Engine) -> No
 
     script, before, after = copy(engine, "first", started=True)
 
-    assert sum(word.startswith("--") for word in OPTIONS) >= 30
+    assert len({word for word in OPTIONS if word.startswith("--")}) >= 30
     assert after == before
     assert script.count("\n") > 40
     engine.docker("rm", "-f", "first")
@@ -242,6 +243,27 @@ def test_a_name_that_is_taken_is_said_unless_offline(engine: Engine) -> None:
     assert "preflight.name-in-use" in [f["rule"] for f in asked["findings"]]
     assert "preflight.name-in-use" not in [f["rule"] for f in unasked["findings"]]
     engine.docker("rm", "-f", "taken")
+
+
+def test_a_port_in_use_and_a_missing_gpu_are_said_unless_offline(engine: Engine) -> None:
+    with socket.socket() as busy, socket.socket() as other:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        other.bind(("127.0.0.1", 0))  # nobody listens there
+        taken, free = busy.getsockname()[1], other.getsockname()[1]
+        image = "vllm/vllm-openai:v0.20.0 --model org/m"
+
+        def found(*words: str, port: int) -> set[str]:
+            script = f"docker run --gpus all -p {port}:8000 {image}\n"
+            done = preflight(engine, "-", "-f", "json", *words, data=script)
+            return {f["rule"] for f in json.loads(done.stdout)["findings"]}
+
+        assert "preflight.port-in-use" in found(port=taken)
+        assert "preflight.port-in-use" not in found(port=free)
+        offline = found("--offline", port=taken)
+    assert not offline & {"preflight.port-in-use", "preflight.gpu-not-visible"}
+    if not list(Path("/dev").glob("nvidia[0-9]*")):
+        assert "preflight.gpu-not-visible" in found(port=free)
 
 
 def test_an_engine_out_of_reach_is_no_error_of_the_launch(engine: Engine) -> None:
