@@ -42,7 +42,7 @@ class Foreign:
     def __init__(self, node: Any, mark: Any, source: str, text: str, folder: str) -> None:  # noqa: ANN401
         self.id, self.original, self.source, self.text = node.id, node, source, text
         self.style = getattr(node, "style", None)
-        self.flow_style = getattr(node, "flow_style", None)
+        self.flow_style, self.tag = getattr(node, "flow_style", None), getattr(node, "tag", None)
         self.start_mark = self.end_mark = mark
         #: None of it stands in the given file.
         self.written = None
@@ -97,13 +97,23 @@ class Merged:
         below = {entry.key: entry for entry in entries(self.lower)}
         found = []
         for key, entry in above.items():
+            if _tagged(entry.node, "!reset"):
+                below.pop(key, None)
+                continue
             other = below.get(key)
             node = entry.node if other is None else _of_two(key, entry.node, other.node)
             found.append(Entry(key, node, entry.key_node, entry.mapping))
         return found + [entry for key, entry in below.items() if key not in above]
 
 
+def _tagged(node: Any, tag: str) -> bool:  # noqa: ANN401
+    """Say whether a node carries a tag of Compose's own (`!reset`, `!override`)."""
+    return str(getattr(node, "tag", "")) == tag
+
+
 def _of_two(key: str, upper: Any, lower: Any) -> Any:  # noqa: ANN401
+    if _tagged(upper, "!override"):
+        return upper
     if upper.id == lower.id == "mapping":
         return Merged(upper, lower)
     if upper.id == lower.id == "sequence" and key in _JOINED:

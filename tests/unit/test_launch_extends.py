@@ -238,11 +238,31 @@ def test_included_files_are_read_and_never_changed(entry: str) -> None:
             fixes.change(form, advice)
 
 
+@pytest.mark.parametrize("tag", ["!reset null", "!reset []"])
+def test_reset_takes_back_what_stands_below(tag: str) -> None:
+    text = SAME.replace("    ipc: host", f"    ipc: host\n    volumes: {tag}")
+    over = f"services:\n  base:\n    volumes: {tag}\n"
+
+    assert forms(text)["big"].launch.option("--volume") is None
+    found = forms(SAME, {"compose.override.yml": over}, "compose.yml")
+    assert found["base"].launch.option("--volume") is None
+
+
+def test_override_replaces_what_stands_below() -> None:
+    text = SAME.replace("    ipc: host", "    ipc: host\n    volumes: !override ['b:/b']")
+    text = text.replace('environment: {A: "high"}', 'environment: !override {A: "high"}')
+
+    form = forms(text)["big"]
+
+    assert [o.value for o in form.launch.options if o.name == "--volume"] == ["b:/b"]
+    assert variables(form) == {"A": "high"}
+
+
 BITS = st.sampled_from(
     ["services:", "  a:", "  b:", "    extends: a", "    extends: {service: b, file: x.yml}",
      "    image: vllm/vllm-openai:v0.20.0", "    command: [--model, m]", "include: [x.yml]",
-     "    environment: [A=1]", "    environment: {A: 1}", "    env_file: {path: x.yml}",
-     "    volumes:", "      - a:/b", "      - {source: a, target: /b}"]
+     "    environment: [A=1]", "    environment: {A: !reset 1}", "    env_file: {path: x.yml}",
+     "    volumes:", "    volumes: !override [a:/b]", "    image: !reset null", "      - a:/b", "      - {source: a, target: /b}"]
 )  # fmt: skip
 
 
