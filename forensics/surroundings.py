@@ -146,6 +146,10 @@ def _places(launch: Launch) -> Iterator[Path]:
             return
 
 
+#: Docker's names and the kernel's.
+_ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
 def _below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
@@ -176,7 +180,8 @@ def host_facts(launch: Launch) -> dict[str, str] | None:
     """Ask the container engine of this machine; None where there is none.
 
     Returns:
-        `port_in_use` and `name_in_use` ("" if not), `gpu_visible` (`yes` or `no`).
+        `port_in_use` and `name_in_use` ("" if not), `gpu_visible` (`yes` or `no`), `image_arch`
+        (what the image that the engine has is built for, "" if that is what the engine runs on).
     """
     import docker  # noqa: PLC0415 - only where an engine is asked
     from docker.errors import DockerException  # noqa: PLC0415
@@ -188,6 +193,7 @@ def host_facts(launch: Launch) -> dict[str, str] | None:
         try:
             info = client.api.info()
             containers = client.api.containers(all=True)
+            other = _other_arch(client, launch.image, str(info.get("Architecture") or ""))
         finally:
             client.close()
     except (DockerException, OSError, ValueError):
@@ -200,7 +206,21 @@ def host_facts(launch: Launch) -> dict[str, str] | None:
         "port_in_use": busy[0] if busy else "",
         "name_in_use": wanted if wanted and wanted in names and launch.runtime == "docker" else "",
         "gpu_visible": "yes" if _gpu(info) else "no",
+        "image_arch": other,
     }
+
+
+def _other_arch(client: Any, image: str | None, machine: str) -> str:  # noqa: ANN401 - docker's
+    """Return the architecture of an image that the engine has, "" unless it is another one."""
+    from docker.errors import DockerException  # noqa: PLC0415
+
+    if not image or "$" in image or not machine:
+        return ""
+    try:
+        built = str(client.api.inspect_image(image).get("Architecture") or "")
+    except DockerException:
+        return ""  # it is not there yet: the engine will pull what fits, if there is such a one
+    return built if built and _ARCHES.get(built, built) != _ARCHES.get(machine, machine) else ""
 
 
 def _own_ports(launch: Launch, containers: list[dict[str, Any]]) -> set[str]:

@@ -112,13 +112,21 @@ def test_each_start_of_a_container_is_a_run_of_its_own(engine: Dockerd, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=FULL)])
+@pytest.mark.parametrize(
+    ("driver", "kills"),
+    [
+        ("json-file", 5),
+        ("local", 5),
+        pytest.param("json-file", 20, marks=FULL),
+        pytest.param("local", 20, marks=FULL),
+    ],
+)
 def test_a_watcher_that_is_killed_goes_on_without_a_gap_or_a_double(
-    engine: Dockerd, tmp_path: Path, kills: int
+    engine: Dockerd, tmp_path: Path, driver: str, kills: int
 ) -> None:
     with watching(engine, tmp_path / "a") as watcher:
         script = "n=0; while [ ! -e /end ]; do seq $n $((n+499)); n=$((n+500)); usleep 20000; done; echo end $n"
-        one = engine.run(script)
+        one = engine.run(script, "--log-driver", driver)
         for number in range(kills):
             size = sum(run.stat().st_size for run in tmp_path.glob("a/runs/*/log.zst"))
             wait_for(
@@ -135,6 +143,7 @@ def test_a_watcher_that_is_killed_goes_on_without_a_gap_or_a_double(
         assert [int(n) for n in lines] == list(range(len(lines)))
         assert last == b"end %d" % len(lines)
         assert run.completeness == "complete", run.reasons
+        assert run.tier == ("file" if driver == "json-file" else "api")
         watcher.stop()
 
 

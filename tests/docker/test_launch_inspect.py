@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -274,3 +275,34 @@ def test_an_engine_out_of_reach_is_no_error_of_the_launch(engine: Engine) -> Non
         assert "out of reach" in preflight(engine, "docker:x").stderr
     finally:
         engine.environment = engine.environment | {"DOCKER_HOST": f"unix://{engine.folder}/s"}
+
+
+def test_an_image_of_another_architecture_is_said(engine: Engine, tmp_path: Path) -> None:
+    saved = tmp_path / "image.tar"
+    engine.docker("save", IMAGE, "-o", str(saved))
+    folder = tmp_path / "image"
+    with tarfile.open(saved) as tar:
+        tar.extractall(folder, filter="data")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    config = folder / manifest[0]["Config"]
+    data = json.loads(config.read_text())
+    other = "arm64" if data["architecture"] != "arm64" else "amd64"
+    config.write_text(json.dumps(data | {"architecture": other}))
+    manifest[0]["RepoTags"] = ["vllm/vllm-openai:v0.20.0"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "repositories").unlink(missing_ok=True)
+    with tarfile.open(tmp_path / "other.tar", "w") as tar:
+        tar.add(folder, ".")
+    engine.docker("load", "-i", str(tmp_path / "other.tar"))
+    rule = "preflight.image-built-for-other-machines"
+
+    def found(*words: str, image: str) -> list[dict[str, Any]]:
+        script = f"docker run --gpus all -p 8000:8000 {image} --model org/m\n"
+        done = preflight(engine, "-", "-f", "json", *words, data=script)
+        return [f for f in json.loads(done.stdout)["findings"] if f["rule"] == rule]
+
+    (one,) = found(image="vllm/vllm-openai:v0.20.0")
+    assert one["captures"]["image_arch"] == other
+    assert not found("--offline", image="vllm/vllm-openai:v0.20.0")
+    assert not found(image="vllm/vllm-openai:v0.20.1")
+    engine.docker("rmi", "vllm/vllm-openai:v0.20.0")
