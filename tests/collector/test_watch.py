@@ -107,6 +107,7 @@ def test_each_start_of_a_container_is_a_run_of_its_own(engine: Dockerd, tmp_path
         assert [watcher.text(run) for run in runs] == [b"start %d\n" % n for n in range(1, 7)]
         assert [run.exit.code for run in runs] == [1, 2, 3, 4, 5, 6]
         assert all(run.completeness == "complete" for run in runs), [run.reasons for run in runs]
+        wait_for(lambda: len(watcher.told()) >= 6)  # diagnosed behind the collecting
         assert len(watcher.told()) == 6
         watcher.stop()
 
