@@ -94,12 +94,6 @@ def flood(engine: Dockerd, lines: int, *options: str) -> str:
     return engine.run(script, *options)
 
 
-def _emptied(engine: Dockerd) -> None:
-    """Remove all containers: a new watcher would collect their logs, too, while it is measured."""
-    if found := engine.docker("ps", "--all", "--quiet").stdout.decode().split():
-        engine.docker("rm", "--force", *found)
-
-
 @contextmanager
 def _watched(engine: Dockerd) -> Iterator[tuple[Watched, Archive]]:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
@@ -150,7 +144,7 @@ def measured(size: int) -> dict[str, Any]:
                 "cpu_s": cpu, "mb_per_cpu_s": raw / 1e6 / cpu, "peak_bytes": watcher.peak,
                 "missing": _missing(archive, lines),
             }  # fmt: skip
-        _emptied(engine)
+        engine.empty()  # a new watcher would collect the others' logs, too, while it is measured
         # The driver `local` has no file that is read, and no rotation below its own 100 MB.
         options = ("--log-driver", "local", "--log-opt", "max-size=10g")
         with tempfile.NamedTemporaryFile(prefix="bench-") as out:
@@ -168,7 +162,7 @@ def measured(size: int) -> dict[str, Any]:
                 - used.children_user
                 - used.children_system
             )
-        _emptied(engine)
+        engine.empty()
         with _watched(engine) as (watcher, archive):
             before = watcher.cpu()
             began = time.time()

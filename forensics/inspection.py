@@ -13,7 +13,8 @@ from forensics.errors import SourceError
 from forensics.model import Context
 
 _NEVER = "0001-01-01T00:00:00Z"
-_ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
+#: Architectures as the kernel calls them, by the engine's names.
+ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def read(raw: bytes, name: str, *, only: bool = False) -> Context:

@@ -18,6 +18,8 @@ DIAGNOSIS_SCHEMA = "forensics/diagnosis/1"
 Severity = Literal["fatal", "error", "warning", "info"]
 Role = Literal["root_cause", "symptom", "contributing", "advice"]
 Verdict = Literal["diagnosed", "suspected", "inconclusive", "healthy", "no_evidence"]
+#: Verdicts of a run that failed, whether it is known why or not.
+FAILED: frozenset[str] = frozenset({"diagnosed", "suspected", "inconclusive"})
 Outcome = Literal["served", "failed_startup", "crashed", "killed", "stopped", "starting", "unknown"]
 Safety = Literal["safe", "review", "lossy"]
 Action = Literal[

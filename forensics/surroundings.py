@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from forensics.errors import SourceError, UsageError
+from forensics.inspection import ARCHES
 from forensics.launch.common import Beside
 from forensics.launch.model import Launch
 from forensics.launch.reading import MAX_CHARS
@@ -146,10 +147,6 @@ def _places(launch: Launch) -> Iterator[Path]:
             return
 
 
-#: Docker's names and the kernel's.
-_ARCHES = {"amd64": "x86_64", "arm64": "aarch64"}
-
-
 def _below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
@@ -171,9 +168,7 @@ def hardware() -> Hardware:
     except OSError:
         pass
     machine = platform.machine()
-    return Hardware(
-        gpu=gpu, arch={"arm64": "aarch64", "amd64": "x86_64"}.get(machine.lower(), machine)
-    )
+    return Hardware(gpu=gpu, arch=ARCHES.get(machine.lower(), machine))
 
 
 def host_facts(launch: Launch) -> dict[str, str] | None:
@@ -220,7 +215,7 @@ def _other_arch(client: Any, image: str | None, machine: str) -> str:  # noqa: A
         built = str(client.api.inspect_image(image).get("Architecture") or "")
     except DockerException:
         return ""  # it is not there yet: the engine will pull what fits, if there is such a one
-    return built if built and _ARCHES.get(built, built) != _ARCHES.get(machine, machine) else ""
+    return built if built and ARCHES.get(built, built) != ARCHES.get(machine, machine) else ""
 
 
 def _own_ports(launch: Launch, containers: list[dict[str, Any]]) -> set[str]:

@@ -104,14 +104,17 @@ class Dockerd:
         self.process = self._start()
         self.ready()
 
+    def empty(self) -> None:
+        """Remove all containers: a watcher would collect them."""
+        if ids := self.docker("ps", "--all", "--quiet").stdout.decode().split():
+            self.docker("rm", "--force", *ids)
+
     def end(self) -> None:
         """Take everything away."""
         with contextlib.suppress(Exception):
             if self.process.poll() is not None:
                 self.start()
-            names = self.docker("ps", "-aq").stdout.decode().split()
-            if names:
-                self.docker("rm", "-f", *names)
+            self.empty()
         self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(60)

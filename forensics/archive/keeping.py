@@ -13,12 +13,13 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from forensics.archive import listing
-from forensics.archive.frames import frames
+from forensics.archive.frames import frames, lines_in
 from forensics.archive.listing import Row
 from forensics.archive.reading import diagnose_run, diagnosis_of
-from forensics.archive.store import Archive, ArchiveError
+from forensics.archive.store import Archive
 from forensics.archive.writer import LOG
-from forensics.errors import ForensicsError, SourceError
+from forensics.errors import ForensicsError
+from forensics.model import FAILED
 
 
 class Candidate(Struct, frozen=True):
@@ -87,7 +88,7 @@ def _kept(rows: Sequence[Row]) -> set[str]:
         who = row.container or row.model or ""
         if row.verdict == "healthy":
             good[who] = row.id
-        elif row.verdict in listing.FAILED:
+        elif row.verdict in FAILED:
             first.setdefault((who, row.rule or row.cause or ""), row.id)
     return {*good.values(), *first.values()}
 
@@ -133,7 +134,7 @@ def _damage(archive: Archive, run: str) -> str | None:
     for frame in frames(path):
         digest.update(frame.data)
         size += len(frame.data)
-        lines += frame.data.count(b"\n")
+        lines += lines_in(frame.data)
         last, end = frame.data[-1:] or last, frame.end
     if record.state != "final":
         return None  # it is being written, or will be taken up
@@ -152,10 +153,4 @@ def _repaired(archive: Archive, run: str) -> list[str]:
         return []
     if diagnosis_of(archive, run) is not None:
         return []
-    try:
-        return ["diagnosis"] if diagnose_run(archive, run) is not None else []
-    except SourceError:
-        return []
-
-
-__all__ = ["ArchiveError", "Candidate", "Verified", "prunable", "size_of", "verify"]
+    return ["diagnosis"] if diagnose_run(archive, run) is not None else []

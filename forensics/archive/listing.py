@@ -13,11 +13,10 @@ from forensics.archive.reading import diagnosis_of
 from forensics.archive.store import Archive, ArchiveError
 from forensics.archive.writer import line_time
 from forensics.errors import UsageError
+from forensics.model import FAILED
 from forensics.sources import Opened
 from forensics.times import parsed
 
-#: Verdicts of a run that failed.
-FAILED = frozenset({"diagnosed", "suspected", "inconclusive"})
 #: Time, stream, tag, text.
 _CRI_PARTS = 4
 

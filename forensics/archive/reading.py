@@ -23,12 +23,11 @@ from forensics.beside import Beside
 from forensics.errors import SourceError, UsageError
 from forensics.launch.forms import Form
 from forensics.launch.reading import from_inspect
-from forensics.model import Context, Diagnosis, Hardware
+from forensics.model import FAILED, Context, Diagnosis, Hardware
 from forensics.sources import ARCHIVED, Opened, opened_stream
 from forensics.unpacking import DEFAULT, Limits
 
 _GOOD = frozenset({"healthy"})
-_FAILED = frozenset({"diagnosed", "suspected", "inconclusive"})
 
 
 def is_archived(name: str) -> bool:
@@ -54,13 +53,13 @@ def find(archive: Archive, name: str) -> str:
     if wanted == "last":
         return ids[-1]
     if wanted in {"last-failed", "last-good"}:
-        verdicts = _FAILED if wanted == "last-failed" else _GOOD
+        verdicts = FAILED if wanted == "last-failed" else _GOOD
         for run in reversed(ids):
             found = diagnosis_of(archive, run)
             if found is not None and found.verdict in verdicts:
                 return run
         raise UsageError(
-            f"no run in {archive.folder} {'failed' if verdicts is _FAILED else 'is good'}"
+            f"no run in {archive.folder} {'failed' if verdicts is FAILED else 'is good'}"
         )
     same = [run for run in ids if run.startswith(wanted)] if wanted else []
     # The container's id is what people have at hand.
@@ -125,7 +124,7 @@ def context_of(record: RunRecord) -> Context:
     facts = {name: value for name, value in facts.items() if value is not None}
     arch = image.architecture if image else None
     if arch and known.hardware.arch is None:
-        arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
+        arch = inspection.ARCHES.get(arch, arch)
         facts["hardware"] = Hardware(known.hardware.gpu, known.hardware.compute_capability, arch)
     running = record.state == "partial"
     return replace(known, **facts, running=running, whole=whole)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from forensics.archive.model import RunRecord
 from forensics.errors import UsageError
-from forensics.model import Diagnosis
+from forensics.model import FAILED, Diagnosis
 from forensics.redaction import text as without_secrets
 from forensics.reporters.view import visible
 
-FAILED = frozenset({"diagnosed", "suspected", "inconclusive"})
 _COMMAND_S = 300.0
 _LINE = 200
 

@@ -30,6 +30,7 @@ from forensics.collector.records import state_of
 from forensics.envelopes import pipeline
 from forensics.errors import ForensicsError, SourceError
 from forensics.sources import Opened, Rotated, find, open_source
+from forensics.times import parsed, with_year
 from forensics.unpacking import DEFAULT, Limits
 
 _ENVELOPES: dict[str | None, LogEnvelope] = {"docker-json": "docker-json", "cri": "cri"}
@@ -41,7 +42,7 @@ _POD = re.compile(
 )
 _FULL = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?")
 #: vLLM's clock has no year.
-_YEARLESS = re.compile(rb"\b(\d\d)-(\d\d) (\d\d:\d\d:\d\d)\b")
+_YEARLESS = re.compile(rb"\b\d\d-\d\d \d\d:\d\d:\d\d\b")
 _LINES_LOOKED_AT = 200
 
 
@@ -245,8 +246,9 @@ def _began(name: str, head: bytes, envelope: LogEnvelope) -> str:
                     return moment
             clock = _YEARLESS.search(line[:200])
             if clock is not None:
-                return _of_year(clock, written)
-        return written.isoformat(timespec="seconds").replace("+00:00", "Z")
+                told = with_year(clock[0].decode(), written.isoformat())
+                return f"{told}Z" if told is not None else _rfc3339(written)
+        return _rfc3339(written)
     return "1970-01-01T00:00:00Z"
 
 
@@ -255,21 +257,12 @@ def _first_path(name: str) -> Path:
 
 
 def _moment(text: str) -> str | None:
-    try:
-        moment = datetime.fromisoformat(text.replace(",", "."))
-    except ValueError:
+    moment = parsed(text.replace(",", "."))
+    if moment is None:
         return None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return _rfc3339(moment.astimezone(UTC), "microseconds")
 
 
-def _of_year(clock: re.Match[bytes], written: datetime) -> str:
-    """Put a clock without a year into the last one that does not lie after the file's time."""
-    month, day, time = (part.decode() for part in clock.groups())
-    for year in (written.year, written.year - 1):
-        with suppress(ValueError):
-            moment = datetime.fromisoformat(f"{year}-{month}-{day}T{time}+00:00")
-            # A day more: the clock may be that of another zone.
-            if (moment - written).total_seconds() <= 86_400:  # noqa: PLR2004
-                return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-    return written.isoformat(timespec="seconds").replace("+00:00", "Z")
+def _rfc3339(moment: datetime, precision: str = "seconds") -> str:
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")

@@ -192,7 +192,7 @@ class Composition:
                 node = self._extended(entry.key, entry.node, find, (f"{entry.key}",))
                 over = above.get(entry.key)
                 if over is not None:
-                    node = Merged(over.node, node)
+                    node = Merged(over, node)
                 yield Entry(entry.key, node, entry.key_node, entry.mapping)
             yield from self._included(root, set(known))
 
@@ -217,12 +217,20 @@ class Composition:
         """Return the services of another file; none, and a limit, where it cannot be read."""
         body = self._beside(file) if file else None
         try:
-            roots = yamltext.documents(body, file) if body is not None else None
+            if body is not None:
+                return self._foreign(file, body, mark)
         except SourceError:
-            roots = None
-        if body is None or roots is None:
-            self._limit("include", f"what it brings in from {file} was not read")
-            return {}
+            pass
+        self._limit("include", f"what it brings in from {file} was not read")
+        return {}
+
+    def _foreign(self, file: str, body: str, mark: Any) -> dict[str, Foreign]:  # noqa: ANN401
+        """Return the services that the text of another file holds, and note that it was read.
+
+        Raises:
+            SourceError: It is no YAML.
+        """
+        roots = yamltext.documents(body, file)
         if file not in self.files:
             self.files.append(file)
         folder = file.rpartition("/")[0]
@@ -233,7 +241,7 @@ class Composition:
             if e.node.id == "mapping"
         }
 
-    def _override(self, roots: list[Any]) -> dict[str, Entry]:
+    def _override(self, roots: list[Any]) -> dict[str, Foreign]:
         """Return the services of the override file that compose reads unasked."""
         base = self.name.replace("\\", "/").rpartition("/")[2]
         services = next((s for s in (get(r, "services") for r in roots) if s is not None), None)
@@ -243,18 +251,7 @@ class Composition:
             for ending in (".yaml", ".yml"):
                 body = self._beside(stem + ending)
                 if body is not None:
-                    self.files.append(stem + ending)
-                    root = next(iter(yamltext.documents(body, stem + ending)), None)
-                    return {
-                        e.key: Entry(
-                            e.key,
-                            Foreign(e.node, services.start_mark, stem + ending, body, ""),
-                            e.key_node,
-                            e.mapping,
-                        )
-                        for e in entries(get(root, "services"))
-                        if e.node.id == "mapping"
-                    }
+                    return self._foreign(stem + ending, body, services.start_mark)
         return {}
 
     def _extended(
@@ -291,27 +288,15 @@ class Composition:
             self._limit(service, f"what `extends` takes from {file} was not read")
             return None
         try:
-            roots = yamltext.documents(body, file)
+            known = self._foreign(file, body, wanted.key_node.start_mark)
         except SourceError as error:
             self._limit(service, f"what `extends` takes from {file} was not read: {error}")
             return None
-        if file not in self.files:
-            self.files.append(file)
-        folder = file.rpartition("/")[0]
-        known = {e.key: e.node for root in roots for e in entries(get(root, "services"))}
-        mark = wanted.key_node.start_mark
-
-        def find(name: str) -> Any:  # noqa: ANN401
-            node = known.get(name)
-            if node is None or node.id != "mapping":
-                return None
-            return Foreign(node, mark, file, body, folder)
-
-        node = find(named)
+        node = known.get(named)
         if node is None:
             self._limit(service, f"`extends` names {named}, which {file} does not have")
             return None
-        return self._extended(service, node, find, chain)
+        return self._extended(service, node, known.get, chain)
 
     def _limit(self, service: str, text: str) -> None:
         self.limits.setdefault(service, []).append(text)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forensics.model import Diagnosis
+from forensics.model import FAILED, Diagnosis
 from forensics.reporters.view import place as where_is
 from forensics.reporters.view import visible
 
-_FAILED = {"diagnosed", "suspected", "inconclusive"}
 _LISTED, _FIRST = 12, 4
 _WORDS = {
     "served": "served",
@@ -26,7 +25,7 @@ _WORDS = {
 
 def failed(diagnosis: Diagnosis) -> bool:
     """Say whether a run failed."""
-    return diagnosis.verdict in _FAILED
+    return diagnosis.verdict in FAILED
 
 
 def service(diagnosis: Diagnosis) -> str:

@@ -20,7 +20,7 @@ from forensics.archive.store import run_id
 from forensics.collector.announce import Announcer, line_of
 from forensics.errors import UsageError
 from tests.collectors import watching
-from tests.engines import Dockerd, engine_of, wait_for
+from tests.engines import Dockerd, wait_for
 
 #: Apprise imports what Python 3.13 has no more.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
@@ -63,12 +63,6 @@ def numbers_at(port: int) -> dict[str, float]:
         lines = answer.read().decode().splitlines()
     rows = [line.rpartition(" ") for line in lines if not line.startswith("#")]
     return {name: float(value) for name, _, value in rows}
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Dockerd]:
-    with engine_of() as found:
-        yield found
 
 
 @pytest.mark.docker

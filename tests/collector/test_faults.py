@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,22 +14,7 @@ import pytest
 from tests.collectors import numbers, watching
 from tests.engines import Dockerd, engine_of, wait_for
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Dockerd]:
-    with engine_of() as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    yield
-    if "engine" in request.fixturenames:
-        own: Dockerd = request.getfixturevalue("engine")
-        if ids := own.docker("ps", "-aq").stdout.decode().split():
-            own.docker("rm", "-f", *ids)
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
 
 
 def test_fifty_that_remove_themselves_at_once(engine: Dockerd, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,25 +17,8 @@ from forensics.collector.hold import name_of
 from tests.collectors import Watcher, numbers, watching
 from tests.engines import Dockerd, engine_of, wait_for
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("nothing_left")]
 FULL = (pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(3600))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Dockerd]:
-    with engine_of() as found:
-        yield found
-
-
-@pytest.fixture(autouse=True)
-def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Leave no container behind: the next test's watcher would collect it."""
-    yield
-    if "engine" in request.fixturenames:
-        own: Dockerd = request.getfixturevalue("engine")
-        ids = own.docker("ps", "-aq").stdout.decode().split()
-        if ids:
-            own.docker("rm", "-f", *ids)
 
 
 def rm_containers(engine: Dockerd, count: int, lines: int, *, at_once: int = 8) -> list[str]:
