@@ -110,7 +110,8 @@ class Watch:
         if self.hold is not None:
             self.hold.start(self._heard)
         engine = self.engine
-        self.say(f"watching {engine.kind} {engine.version} at {engine.host}")
+        doing = "collecting from" if self.options.once else "watching"
+        self.say(f"{doing} {engine.kind} {engine.version} at {engine.host}")
         listener = None
         try:
             if self.options.once:
